@@ -1,0 +1,135 @@
+"""What a loss may be given. Every error says what came and what was expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "choice",
+    "finite",
+    "matching_rows",
+    "one_of_each_class",
+    "positive",
+    "vectors",
+    "whole",
+    "with_labels",
+]
+
+
+def vectors(name: str, value: Tensor) -> Tensor:
+    """A non-empty floating point matrix, one vector a row.
+
+    >>> vectors("embeddings", torch.zeros(2, 3)).shape
+    torch.Size([2, 3])
+    >>> vectors("embeddings", torch.zeros(3))
+    Traceback (most recent call last):
+    ValueError: embeddings: expected a matrix (rows, dim), got shape (3,)
+    """
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.ndim != 2:
+        raise ValueError(f"{name}: expected a matrix (rows, dim), got shape {tuple(value.shape)}")
+    if not value.is_floating_point():
+        raise ValueError(f"{name}: expected floating point numbers, got {value.dtype}")
+    if 0 in value.shape:
+        raise ValueError(
+            f"{name}: expected at least one row and one column, got shape {tuple(value.shape)}"
+        )
+    return value
+
+
+def with_labels(
+    embeddings: Tensor, labels: Tensor, num_classes: int | None = None, *, name: str = "labels"
+) -> Tensor:
+    """Check the embeddings and their labels; return the labels as int64.
+
+    The values of the labels are read once, which waits for the device they are on; inside
+    torch.compile they are not read.
+    """
+    vectors("embeddings", embeddings)
+    if not isinstance(labels, Tensor):
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(labels).__name__}")
+    if labels.ndim != 1 or len(labels) != len(embeddings):
+        raise ValueError(
+            f"{name}: expected shape ({len(embeddings)},), one for each row of embeddings, "
+            f"got {tuple(labels.shape)}"
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"{name}: expected integers, got {labels.dtype}")
+    if labels.device != embeddings.device:
+        raise ValueError(
+            f"{name}: expected them on {embeddings.device} like the embeddings, got {labels.device}"
+        )
+    if not torch.compiler.is_compiling():
+        low, high = torch.stack(labels.aminmax()).tolist()
+        if low < 0:
+            raise ValueError(f"{name}: expected 0 or more, got {low}")
+        if num_classes is not None and high >= num_classes:
+            raise ValueError(f"{name}: expected less than {num_classes} (one row each), got {high}")
+    return labels.long()
+
+
+def matching_rows(name: str, value: Tensor, embeddings: Tensor) -> Tensor:
+    """A matrix whose rows have the embeddings' dimension (centers, proxies), in their dtype."""
+    vectors(name, value)
+    if value.shape[1] != embeddings.shape[1]:
+        raise ValueError(
+            f"{name}: expected {embeddings.shape[1]} columns like the embeddings, "
+            f"got shape {tuple(value.shape)}"
+        )
+    return value.to(embeddings.dtype)
+
+
+def one_of_each_class(name: str, value: Tensor, num_classes: int | None = None) -> Tensor:
+    """A floating point vector with one entry a class."""
+    if not isinstance(value, Tensor) or value.ndim != 1 or not value.is_floating_point():
+        came = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise ValueError(f"{name}: expected a floating point vector, one entry a class, got {came}")
+    if num_classes is not None and len(value) != num_classes:
+        raise ValueError(f"{name}: expected {num_classes} entries, one a class, got {len(value)}")
+    return value
+
+
+def finite(name: str, value: float, *, at_least: float = -math.inf) -> float:
+    """A finite number, not below `at_least`.
+
+    >>> finite("margin", float("nan"))
+    Traceback (most recent call last):
+    ValueError: margin: expected a finite number, got nan
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name}: expected a number, got {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: expected a finite number, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name}: expected at least {at_least:g}, got {value!r}")
+    return value
+
+
+def positive(name: str, value: float) -> float:
+    """A finite number above zero."""
+    if finite(name, value) <= 0:
+        raise ValueError(f"{name}: expected a number above 0, got {value!r}")
+    return value
+
+
+def whole(name: str, value: int, *, at_least: int) -> int:
+    """A whole number, not below `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name}: expected a whole number, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name}: expected at least {at_least}, got {value!r}")
+    return value
+
+
+def choice(name: str, value: str, allowed: Iterable[str]) -> str:
+    """One of the allowed words."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        words = ", ".join(repr(word) for word in allowed)
+        raise ValueError(f"{name}: expected one of {words}, got {value!r}")
+    return value

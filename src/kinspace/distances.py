@@ -1,0 +1,132 @@
+"""Distances between the rows of two matrices, exact where it matters and fast where it is large.
+
+Small problems take the differences x_i - y_j. Large ones use |x|^2 + |y|^2 - 2 x.y, one matrix
+product, around the mean of the rows; that form loses all its digits where two rows are close,
+so every pair closer than CLOSE of its rows' squared lengths is done again by differences, in the
+value and in the gradient. Identical rows are at distance exactly 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinspace.numerics import safe_sqrt
+
+__all__ = ["euclidean_distances", "paired_distances", "squared_distances"]
+
+SMALL = 2**18  # numbers in the table of differences up to which it is simply made
+CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
+CHUNK = 2**22  # numbers of differences made at a time
+
+
+def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """||x_i - y_j||^2, (rows of x, rows of y); y = x where left out.
+
+    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    tensor([[ 0., 25.],
+            [25.,  0.]])
+    """
+    other = x if y is None else y
+    if len(x) * len(other) * x.shape[1] <= SMALL:
+        return (x[:, None] - other).square().sum(-1)
+    if y is None:
+        return _SelfDistances.apply(x)  # type: ignore[no-any-return,no-untyped-call]
+    return _CrossDistances.apply(x, y)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def euclidean_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """||x_i - y_j||, whose gradient at distance 0 is 0.
+
+    >>> euclidean_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    tensor([[0., 5.],
+            [5., 0.]])
+    """
+    return safe_sqrt(squared_distances(x, y))
+
+
+def paired_distances(x: Tensor, y: Tensor) -> Tensor:
+    """||x_i - y_i|| along the last dimension, whose gradient at distance 0 is 0.
+
+    >>> paired_distances(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
+    tensor([5.])
+    """
+    return torch.linalg.vector_norm(x - y, dim=-1)
+
+
+def _product_form(x: Tensor, y: Tensor, triangle: bool) -> tuple[Tensor, Tensor | None]:
+    """The squared distances and the (2, close) pairs that were done again by differences."""
+    x_squares = x.square().sum(1)
+    y_squares = y.square().sum(1)
+    squares = torch.addmm(y_squares, x, y.T, alpha=-2).add_(x_squares[:, None])
+    if torch.compiler.is_compiling():  # the number of close pairs is not known there
+        return squares.clamp_(min=0), None
+    close = squares < (x_squares[:, None] + y_squares).mul_(CLOSE)
+    # Not "<" alone: rows that are all zero are at distance 0 and must come out as exactly that.
+    close |= squares <= 0
+    pairs = (close.triu_(1) if triangle else close).nonzero().T
+    for rows, columns in _chunks(pairs, x.shape[1]):
+        exact = (x[rows] - y[columns]).square_().sum(1)
+        squares[rows, columns] = exact
+        if triangle:
+            squares[columns, rows] = exact
+    return squares, pairs
+
+
+def _chunks(pairs: Tensor, dim: int) -> Any:
+    return zip(*(side.split(max(1, CHUNK // dim)) for side in pairs), strict=True)
+
+
+class _SelfDistances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        centered = x - x.mean(0)
+        squares, pairs = _product_form(centered, centered, triangle=True)
+        ctx.save_for_backward(x, pairs)
+        return squares.fill_diagonal_(0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        x, pairs = ctx.saved_tensors
+        x = x - x.mean(0)
+        weights = grad + grad.T
+        total = weights
+        if pairs is not None and pairs.shape[1]:
+            rows, columns = pairs
+            zero = weights.new_zeros(())
+            total = weights.index_put((rows, columns), zero).index_put((columns, rows), zero)
+        # 2 sum_j w_ij (x_i - x_j)
+        slope = 2 * (total.sum(1, keepdim=True) * x - total @ x)
+        if total is not weights:
+            for rows, columns in _chunks(pairs, x.shape[1]):
+                pull = 2 * weights[rows, columns, None] * (x[rows] - x[columns])
+                slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
+        return slope
+
+
+class _CrossDistances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        middle = y.mean(0)
+        squares, pairs = _product_form(x - middle, y - middle, triangle=False)
+        ctx.save_for_backward(x, y, pairs)
+        return squares
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x, y, pairs = ctx.saved_tensors
+        middle = y.mean(0)
+        x, y = x - middle, y - middle
+        total = grad
+        if pairs is not None and pairs.shape[1]:
+            total = grad.index_put(tuple(pairs), grad.new_zeros(()))
+        x_slope = 2 * (total.sum(1)[:, None] * x - total @ y)
+        y_slope = 2 * (total.sum(0)[:, None] * y - total.T @ x)
+        if total is not grad:
+            for rows, columns in _chunks(pairs, x.shape[1]):
+                pull = 2 * grad[rows, columns, None] * (x[rows] - y[columns])
+                x_slope = x_slope.index_add(0, rows, pull)
+                y_slope = y_slope.index_add(0, columns, -pull)
+        return x_slope, y_slope

@@ -1,0 +1,100 @@
+"""Losses: a function and, beside it in the same file, a module. `LOSSES` maps names to modules."""
+
+from torch import nn
+
+from kinspace.losses.almn import ALMN, almn_loss, virtual_points
+from kinspace.losses.angular import Angular, angular_loss
+from kinspace.losses.center import Center, center_loss
+from kinspace.losses.centers import update_centers
+from kinspace.losses.circle import Circle, circle_loss
+from kinspace.losses.clustering import Clustering, clustering_loss
+from kinspace.losses.contrastive import Contrastive, contrastive_loss
+from kinspace.losses.fixed_margin import FixedMargin, fixed_margin_loss
+from kinspace.losses.histogram import Histogram, histogram_loss
+from kinspace.losses.lifted_structure import LiftedStructure, lifted_structure_loss
+from kinspace.losses.magnet import Magnet, magnet_loss, magnet_terms
+from kinspace.losses.margin import Margin, margin_loss
+from kinspace.losses.multi_similarity import MultiSimilarity, multi_similarity_loss
+from kinspace.losses.n_pair import NPair, n_pair_loss
+from kinspace.losses.nca import NCA, nca_loss
+from kinspace.losses.nra import NRA, nra_loss, rank_statistics
+from kinspace.losses.proxy_anchor import ProxyAnchor, proxy_anchor_loss
+from kinspace.losses.proxy_nca import ProxyNCA, proxy_nca_loss
+from kinspace.losses.softmax import (
+    NormalizedSoftmax,
+    Softmax,
+    normalized_softmax_loss,
+    softmax_loss,
+)
+from kinspace.losses.triplet import Triplet, triplet_loss
+
+__all__ = [
+    "ALMN",
+    "LOSSES",
+    "NCA",
+    "NRA",
+    "Angular",
+    "Center",
+    "Circle",
+    "Clustering",
+    "Contrastive",
+    "FixedMargin",
+    "Histogram",
+    "LiftedStructure",
+    "Magnet",
+    "Margin",
+    "MultiSimilarity",
+    "NPair",
+    "NormalizedSoftmax",
+    "ProxyAnchor",
+    "ProxyNCA",
+    "Softmax",
+    "Triplet",
+    "almn_loss",
+    "angular_loss",
+    "center_loss",
+    "circle_loss",
+    "clustering_loss",
+    "contrastive_loss",
+    "fixed_margin_loss",
+    "histogram_loss",
+    "lifted_structure_loss",
+    "magnet_loss",
+    "magnet_terms",
+    "margin_loss",
+    "multi_similarity_loss",
+    "n_pair_loss",
+    "nca_loss",
+    "normalized_softmax_loss",
+    "nra_loss",
+    "proxy_anchor_loss",
+    "proxy_nca_loss",
+    "rank_statistics",
+    "softmax_loss",
+    "triplet_loss",
+    "update_centers",
+    "virtual_points",
+]
+
+LOSSES: dict[str, type[nn.Module]] = {
+    "almn": ALMN,
+    "angular": Angular,
+    "center": Center,
+    "circle": Circle,
+    "clustering": Clustering,
+    "contrastive": Contrastive,
+    "fixed_margin": FixedMargin,
+    "histogram": Histogram,
+    "lifted_structure": LiftedStructure,
+    "magnet": Magnet,
+    "margin": Margin,
+    "multi_similarity": MultiSimilarity,
+    "n_pair": NPair,
+    "nca": NCA,
+    "normalized_softmax": NormalizedSoftmax,
+    "nra": NRA,
+    "proxy_anchor": ProxyAnchor,
+    "proxy_nca": ProxyNCA,
+    "softmax": Softmax,
+    "triplet": Triplet,
+}

@@ -1,0 +1,177 @@
+"""ALMN: N-pair loss around class centers, its margin adapted by generated virtual points.
+
+    L   = mean_i log(1 + sum_{j: y_j != y_i} exp(x_j . c_i - g_i . c_i)) + w/(2N) sum_i ||x_i||^2
+    g_i = v_i ||x_i|| / ||v_i||,   v_i = x_i + M_i (x_i - c_i)
+    M_i = beta k_i ||x_i|| / ||x_i - c_i||,   k_i = 2 sin(max(nearest_i - own_i, 0) / 2)
+
+c_i is the center of i's class (a constant: no gradient), own_i the angle between c_i and x_i,
+nearest_i the smallest angle between c_i and a sample of another class. The virtual point g_i
+lies as far beyond x_i as the neighborhood allows; the embeddings are not normalized.
+
+Chen and Deng, ALMN: Deep embedding learning with geometrical virtual point generating, 2018,
+Eq. 6-8; beta = 0 is Eq. 3. After the loss the centers move by Eq. 2.
+
+Where we deviate from the print:
+- Eq. 6 has sqrt(2 - 2 cos(nearest - own)), which is even: a hard sample (own > nearest) would get
+  a strong margin, against the paper's own text. So the angle is clipped at 0. `margin="printed"`
+  is the even form.
+- The gradient holds the angles constant and differentiates ||x_i|| and ||x_i - c_i|| in M_i. That
+  is what Eq. 11 does; its print is garbled and its last term wrong.
+- A class seen for the first time starts at its batch mean (the paper does not say).
+- x = c, ||x|| = 0, ||c|| = 0 or no negative: M = 0, so g = x.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.losses.centers import register_centers, started_centers, update_centers
+from kinspace.losses.n_pair import anchored_softmax, squared_norms
+from kinspace.numerics import full_precision, unit
+from kinspace.pairs import different_pairs
+
+__all__ = ["ALMN", "almn_loss", "virtual_points"]
+
+MARGINS = ("clipped", "printed")
+
+
+@full_precision
+def almn_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    centers: Tensor,
+    *,
+    beta: float = 3.0,
+    norm_weight: float = 5e-4,
+    margin: str = "clipped",
+) -> Tensor:
+    """ALMN loss (module docstring) around given centers, one row a class.
+
+    With beta 0 and these centers both logits of each sample are 1 and 0: log(1 + 1/e).
+
+    >>> almn_loss(torch.eye(2), torch.tensor([0, 1]), torch.eye(2), beta=0.0, norm_weight=0.0)
+    tensor(0.3133)
+    """
+    labels, own = _own_centers(embeddings, labels, centers, beta, margin)
+    checks.finite("norm_weight", norm_weight, at_least=0)
+    different = different_pairs(labels)
+    virtual = _beyond(embeddings, own, beta * _chord(embeddings, own, different, margin))
+    terms = anchored_softmax(own, embeddings, (virtual * own).sum(1), different)
+    return terms.mean() + squared_norms(embeddings, norm_weight)
+
+
+@full_precision
+def virtual_points(
+    embeddings: Tensor,
+    labels: Tensor,
+    centers: Tensor,
+    *,
+    beta: float = 3.0,
+    margin: str = "clipped",
+) -> Tensor:
+    """The virtual points g (Eq. 7), one for each embedding and of its length.
+
+    Any loss may be given them in place of its positives, with any miner.
+
+    Seen from its center at (1, 0) the first sample is 90 degrees from the nearest negative: k = sqrt 2,
+    M = 2, v = (1, 3).
+
+    >>> x = torch.tensor([[1.0, 1.0], [-1.0, 1.0]])
+    >>> virtual_points(x, torch.tensor([0, 1]), torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), beta=1.0)
+    tensor([[ 0.4472,  1.3416],
+            [-0.4472,  1.3416]])
+    """
+    labels, own = _own_centers(embeddings, labels, centers, beta, margin)
+    return _beyond(embeddings, own, beta * _chord(embeddings, own, different_pairs(labels), margin))
+
+
+def _own_centers(
+    embeddings: Tensor, labels: Tensor, centers: Tensor, beta: float, margin: str
+) -> tuple[Tensor, Tensor]:
+    checks.finite("beta", beta, at_least=0)
+    checks.choice("margin", margin, MARGINS)
+    centers = checks.matching_rows("centers", centers, embeddings).detach()
+    labels = checks.with_labels(embeddings, labels, len(centers))
+    return labels, centers.index_select(0, labels)
+
+
+@torch.no_grad()
+def _chord(embeddings: Tensor, own: Tensor, different: Tensor, margin: str) -> Tensor:
+    """2 sin of half the angle from each sample to the nearest negative, seen from its center."""
+    toward, centers = unit(embeddings), unit(own)
+    cosines = torch.where(different, centers @ toward.T, -math.inf)  # (batch, batch)
+    nearest = cosines.max(1)
+    gap = _angle(centers, toward[nearest.indices]) - _angle(centers, toward)
+    gap = gap.clamp(min=0) if margin == "clipped" else gap.abs()
+    usable = (nearest.values > -math.inf) & (own != 0).any(1)
+    return torch.where(usable, 2 * torch.sin(gap / 2), 0)
+
+
+def _angle(a: Tensor, b: Tensor) -> Tensor:
+    """The angle between unit rows; unlike an arc cosine exact for small ones too."""
+    apart = torch.linalg.vector_norm(a - b, dim=1)
+    return 2 * torch.atan2(apart, torch.linalg.vector_norm(a + b, dim=1))
+
+
+def _beyond(embeddings: Tensor, own: Tensor, strength: Tensor) -> Tensor:
+    """Move each sample away from its center on the sphere of its length (Eq. 7)."""
+    outward = embeddings - own
+    length = torch.linalg.vector_norm(embeddings, dim=1)
+    away = torch.linalg.vector_norm(outward, dim=1)
+    factor = strength * length / away.masked_fill(away == 0, math.inf)  # M, (batch,)
+    moved = unit(embeddings + factor[:, None] * outward) * length[:, None]
+    return torch.where(factor[:, None] > 0, moved, embeddings)
+
+
+class ALMN(nn.Module):
+    """ALMN with its class centers, kept as buffers.
+
+    In training each call uses the centers as they stand, then moves them by Eq. 2. In evaluation
+    they stay.
+
+    >>> criterion = ALMN(num_classes=2, dim=3)
+    >>> float(criterion(torch.eye(3)[:2], torch.tensor([0, 1]))) > 0
+    True
+    """
+
+    centers: Tensor
+    seen: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        beta: float = 3.0,
+        norm_weight: float = 5e-4,
+        margin: str = "clipped",
+        rate: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.beta = checks.finite("beta", beta, at_least=0)
+        self.norm_weight = checks.finite("norm_weight", norm_weight, at_least=0)
+        self.margin = checks.choice("margin", margin, MARGINS)
+        self.rate = checks.finite("rate", rate)
+        register_centers(self, num_classes, dim)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        centers = started_centers(self.centers, self.seen, embeddings, labels)
+        loss = almn_loss(
+            embeddings,
+            labels,
+            centers,
+            beta=self.beta,
+            norm_weight=self.norm_weight,
+            margin=self.margin,
+        )
+        if self.training:
+            self.centers.copy_(update_centers(centers, embeddings, labels, rate=self.rate))
+            self.seen[labels] = True
+        return loss
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}, norm_weight={self.norm_weight}, margin={self.margin!r}"

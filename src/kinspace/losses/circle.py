@@ -1,0 +1,68 @@
+"""Circle loss: every similarity moves at the pace of its own distance from where it should be.
+
+    z_p = -g a_p (s_p - (1 - m)),   a_p = max(0, 1 + m - s_p)
+    z_n =  g a_n (s_n - m),         a_n = max(0, s_n + m)
+    L   = mean_i softplus( log sum_p exp(z_p) + log sum_n exp(z_n) )
+
+s is the cosine, the weights a are constants of the gradient, m the margin and g the scale. The mean
+is over the anchors that have both a positive and a negative.
+
+Sun et al., Circle loss: a unified perspective of pair similarity optimization, CVPR 2020, Eq. 6.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kinspace import checks
+from kinspace.numerics import full_precision, log_sum_exp, unit
+from kinspace.pairs import different_pairs, same_pairs
+
+__all__ = ["Circle", "circle_loss"]
+
+
+@full_precision
+def circle_loss(
+    embeddings: Tensor, labels: Tensor, *, margin: float = 0.25, scale: float = 256.0
+) -> Tensor:
+    """Circle loss (module docstring).
+
+    Cosines 1 and 0 with margin 1/4: z_p = -g/16 and z_n = -g/16, so softplus(-2 + log 2) at g = 16.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> circle_loss(x, torch.tensor([0, 0, 1, 1]), scale=16.0)
+    tensor(0.2395)
+    """
+    labels = checks.with_labels(embeddings, labels)
+    checks.finite("margin", margin)
+    checks.positive("scale", scale)
+    x = unit(embeddings)
+    cosines = x @ x.T
+    fixed = cosines.detach()
+    same, different = same_pairs(labels), different_pairs(labels)
+    pull = log_sum_exp((1 + margin - fixed).relu_().mul_(-scale) * (cosines - (1 - margin)), same)
+    push = log_sum_exp((fixed + margin).relu_().mul_(scale) * (cosines - margin), different)
+    both = same.any(1) & different.any(1)
+    terms = functional.softplus(torch.where(both, pull + push, 0))
+    return torch.where(both, terms, 0).sum() / both.sum().clamp(min=1)
+
+
+class Circle(nn.Module):
+    """`circle_loss` as a module.
+
+    >>> Circle()
+    Circle(margin=0.25, scale=256.0)
+    """
+
+    def __init__(self, *, margin: float = 0.25, scale: float = 256.0) -> None:
+        super().__init__()
+        self.margin = checks.finite("margin", margin)
+        self.scale = checks.positive("scale", scale)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return circle_loss(embeddings, labels, margin=self.margin, scale=self.scale)
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, scale={self.scale}"

@@ -1,0 +1,72 @@
+"""Contrastive loss on squared distances.
+
+    L = sum_{same pairs} D + sum_{different pairs} max(0, margin - D),   D = ||x_i - x_j||^2
+
+over unordered pairs. `reduction`: "sum" as printed, "mean" over all pairs, "mean_each" the mean over
+the same pairs plus the mean over the different ones. The three are different methods, not scales of
+one: with "sum" and "mean" the many different pairs outweigh the same ones.
+
+DML-DA paper Eq. 2, after Hadsell et al. 2006 (who use max(0, margin - distance)^2).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.distances import squared_distances
+from kinspace.numerics import full_precision
+from kinspace.pairs import different_pairs
+
+__all__ = ["Contrastive", "contrastive_loss"]
+
+REDUCTIONS = ("mean_each", "mean", "sum")
+
+
+@full_precision
+def contrastive_loss(
+    embeddings: Tensor, labels: Tensor, *, margin: float = 1.0, reduction: str = "mean_each"
+) -> Tensor:
+    """Contrastive loss (module docstring).
+
+    One same pair at squared distance 1, different pairs at 0.25 and 2.25:
+
+    >>> x = torch.tensor([[0.0], [1.0], [-0.5]])
+    >>> contrastive_loss(x, torch.tensor([0, 0, 1]), reduction="sum")
+    tensor(1.7500)
+    """
+    labels = checks.with_labels(embeddings, labels)
+    checks.finite("margin", margin)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    squares = squared_distances(embeddings)
+    different = different_pairs(labels)
+    # Ordered pairs: every unordered one twice, and the diagonal adds D = 0 to the same pairs.
+    pull = squares.masked_fill(different, 0).sum() / 2
+    push = torch.where(different, margin - squares, 0).relu().sum() / 2
+    if reduction == "sum":
+        return pull + push
+    pushed = different.sum() / 2
+    total = len(labels) * (len(labels) - 1) / 2
+    if reduction == "mean":
+        return (pull + push) / max(total, 1)
+    return pull / (total - pushed).clamp(min=1) + push / pushed.clamp(min=1)
+
+
+class Contrastive(nn.Module):
+    """`contrastive_loss` as a module.
+
+    >>> Contrastive()
+    Contrastive(margin=1.0, reduction='mean_each')
+    """
+
+    def __init__(self, *, margin: float = 1.0, reduction: str = "mean_each") -> None:
+        super().__init__()
+        self.margin = checks.finite("margin", margin)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return contrastive_loss(embeddings, labels, margin=self.margin, reduction=self.reduction)
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, reduction={self.reduction!r}"

@@ -1,0 +1,70 @@
+"""Histogram loss: the chance that a random negative pair is more similar than a positive one.
+
+    L = sum_r h-_r sum_{q <= r} h+_q
+
+h+ and h- are the histograms of the cosines of same and different pairs on nodes t_r = -1 + 2r/(bins-1),
+each cosine shared between its two neighboring nodes in proportion (which makes them differentiable).
+No same or no different pair: 0.
+
+Ustinova and Lempitsky, Learning deep embeddings with histogram loss, NIPS 2016, Eq. 2-6.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.numerics import full_precision, unit
+from kinspace.pairs import same_pairs
+
+__all__ = ["Histogram", "histogram_loss"]
+
+
+@full_precision
+def histogram_loss(embeddings: Tensor, labels: Tensor, *, bins: int = 101) -> Tensor:
+    """Histogram loss (module docstring).
+
+    The positives have cosines 0 and 0.6, the negatives 0.8, 0, 0.6 and 1, all on nodes: of the eight
+    comparisons one is right.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
+    >>> histogram_loss(x, torch.tensor([0, 0, 1, 1]), bins=11)
+    tensor(0.8750)
+    """
+    labels = checks.with_labels(embeddings, labels)
+    checks.whole("bins", bins, at_least=2)
+    x = unit(embeddings)
+    places = (x @ x.T + 1) * ((bins - 1) / 2)  # (batch, batch), in units of nodes
+    same = same_pairs(labels)
+    # Two histograms side by side in one row a sample: nodes of same pairs, then of different ones.
+    # Summing them up row by row keeps the adds of one row from waiting for another's.
+    node = places.detach().floor().clamp_(0, bins - 2)
+    share = places - node
+    slot = (node.long() + bins * (~same)).fill_diagonal_(2 * bins)  # the diagonal: a slot apart
+    counts = places.new_zeros(len(x), 2 * bins + 2)
+    counts = counts.scatter_add(1, slot, 1 - share).scatter_add(1, slot + 1, share).sum(0)
+    positive, negative = counts[:bins], counts[bins : 2 * bins]
+    pairs = same.sum()
+    others = len(x) * (len(x) - 1) - pairs
+    overlap = (negative * positive.cumsum(0)).sum()
+    # One division by each count: their product overflows no float, but may an int.
+    return overlap / pairs.clamp(min=1) / others.clamp(min=1)
+
+
+class Histogram(nn.Module):
+    """`histogram_loss` as a module.
+
+    >>> Histogram()
+    Histogram(bins=101)
+    """
+
+    def __init__(self, *, bins: int = 101) -> None:
+        super().__init__()
+        self.bins = checks.whole("bins", bins, at_least=2)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return histogram_loss(embeddings, labels, bins=self.bins)
+
+    def extra_repr(self) -> str:
+        return f"bins={self.bins}"

@@ -1,0 +1,162 @@
+"""Magnet loss: classes as several clusters, whole neighborhoods of clusters as batches.
+
+    V    = sum_n ||r_n - mu_{a(n)}||^2 / (N - 1) + eps
+    loss = mean_n relu( ||r_n - mu_{a(n)}||^2/(2V) + alpha
+                        + log sum_{k: class_k != class_n} exp(-||r_n - mu_k||^2/(2V)) )
+
+mu_k is the mean of the batch's samples of cluster k and a(n) the cluster of sample n; the gradient
+passes through mu and V. alpha is the gap between clusters in units of V. A sample with no cluster
+of another class in the batch has term 0. Clusters without a sample in the batch are left out.
+
+Rippel et al., Metric learning with adaptive density discrimination, ICLR 2016, Eq. 5.
+
+Where we deviate from the print: below Eq. 5 the paper names the variance "sigma-hat" and then uses
+its square. That destroys the invariance to scale the paper claims (Eq. 4 has it) and saturates with
+zero gradient on normalized embeddings. Here V enters once. eps keeps a batch of V = 0 finite.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.distances import squared_distances
+from kinspace.numerics import full_precision, log_sum_exp
+from kinspace.pairs import group_ids
+
+__all__ = ["Magnet", "magnet_loss", "magnet_terms"]
+
+
+@full_precision
+def magnet_loss(
+    embeddings: Tensor,
+    clusters: Tensor,
+    cluster_labels: Tensor,
+    *,
+    alpha: float = 1.0,
+    eps: float = 1e-8,
+) -> Tensor:
+    """Magnet loss (module docstring).
+
+    clusters: for each sample its row in cluster_labels; cluster_labels: the class of each cluster.
+
+    Clusters at 0 and 2 with V = 4/3: each sample has 1/(2V) = 3/8 to its own mean, and 1.125 or
+    3.375 to the other; the value is the mean of relu(3/8 + 1 - 1.125 or 3.375 ...) = 0.125.
+
+    >>> x = torch.tensor([[-1.0], [1.0], [1.0], [3.0]])
+    >>> magnet_loss(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
+    tensor(0.5000)
+    """
+    return magnet_terms(embeddings, clusters, cluster_labels, alpha=alpha, eps=eps).mean()
+
+
+@full_precision
+def magnet_terms(
+    embeddings: Tensor,
+    clusters: Tensor,
+    cluster_labels: Tensor,
+    *,
+    alpha: float = 1.0,
+    eps: float = 1e-8,
+) -> Tensor:
+    """The loss of each sample, (batch,): what the neighborhood sampler keeps to choose its seeds.
+
+    >>> x = torch.tensor([[-1.0], [1.0], [1.0], [3.0]])
+    >>> magnet_terms(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
+    tensor([0., 1., 1., 0.])
+    """
+    checks.finite("alpha", alpha)
+    checks.finite("eps", eps, at_least=0)
+    clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
+    squares, own, counts = _to_means(embeddings, clusters, len(cluster_labels))
+    scale = 0.5 / (own.sum() / max(len(own) - 1, 1) + eps)
+    impostors = cluster_labels != cluster_labels[clusters][:, None]  # (batch, clusters)
+    impostors &= counts > 0
+    nearest = log_sum_exp(squares * -scale, impostors)
+    has_impostor = impostors.any(1)
+    gap = own * scale + alpha + torch.where(has_impostor, nearest, 0)
+    return torch.where(has_impostor, gap.relu(), 0)
+
+
+def _to_means(embeddings: Tensor, clusters: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared distances to all batch means and to the own one, and the clusters' sizes."""
+    counts = embeddings.new_zeros(count).index_add(0, clusters, torch.ones_like(embeddings[:, 0]))
+    sums = embeddings.new_zeros(count, embeddings.shape[1]).index_add(0, clusters, embeddings)
+    means = sums / counts.clamp(min=1)[:, None]
+    squares = squared_distances(embeddings, means)  # (batch, clusters)
+    return squares, squares.gather(1, clusters[:, None])[:, 0], counts
+
+
+def _clusters(
+    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    if (
+        not isinstance(cluster_labels, Tensor)
+        or cluster_labels.ndim != 1
+        or cluster_labels.is_floating_point()
+        or cluster_labels.dtype == torch.bool
+    ):
+        came = getattr(cluster_labels, "dtype", type(cluster_labels).__name__)
+        shape = tuple(getattr(cluster_labels, "shape", ()))
+        raise ValueError(
+            "cluster_labels: expected a vector of integers, the class of each cluster, "
+            f"got {came} of shape {shape}"
+        )
+    clusters = checks.with_labels(embeddings, clusters, len(cluster_labels), name="clusters")
+    return clusters, cluster_labels.long()
+
+
+class Magnet(nn.Module):
+    """`magnet_loss` as a module, with the running variance that kNC needs (Eq. 6).
+
+    Without `clusters` every class of the batch is one cluster. In training `variance` follows the
+    batches' V: their average at first, an exponential one with `momentum` later.
+
+    >>> criterion = Magnet(alpha=1.0)
+    >>> x = torch.tensor([[-1.0], [1.0], [1.0], [3.0]])
+    >>> criterion(x, torch.tensor([4, 4, 9, 9])), criterion.variance
+    (tensor(0.5000), tensor(1.3333))
+    """
+
+    variance: Tensor
+    batches: Tensor
+
+    def __init__(self, *, alpha: float = 1.0, eps: float = 1e-8, momentum: float = 0.99) -> None:
+        super().__init__()
+        self.alpha = checks.finite("alpha", alpha)
+        self.eps = checks.finite("eps", eps, at_least=0)
+        self.momentum = checks.finite("momentum", momentum, at_least=0)
+        if momentum >= 1:
+            raise ValueError(f"momentum: expected less than 1, got {momentum!r}")
+        self.register_buffer("variance", torch.zeros(()))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        clusters: Tensor | None = None,
+        cluster_labels: Tensor | None = None,
+    ) -> Tensor:
+        labels = checks.with_labels(embeddings, labels)
+        if (clusters is None) != (cluster_labels is None):
+            raise ValueError("Magnet: expected both clusters and cluster_labels, or neither")
+        if clusters is None or cluster_labels is None:
+            clusters = group_ids(labels)
+            # one row a sample, of which the first few are used: no shape depends on values
+            cluster_labels = torch.zeros_like(labels).scatter_(0, clusters, labels)
+        loss = magnet_loss(embeddings, clusters, cluster_labels, alpha=self.alpha, eps=self.eps)
+        if self.training:
+            self._remember(embeddings, clusters, len(cluster_labels))
+        return loss
+
+    @torch.no_grad()
+    def _remember(self, embeddings: Tensor, clusters: Tensor, count: int) -> None:
+        _, own, _ = _to_means(embeddings.to(self.variance.dtype), clusters.long(), count)
+        self.batches += 1
+        share = (1 / self.batches).clamp(min=1 - self.momentum)
+        self.variance.lerp_(own.sum() / max(len(own) - 1, 1), share.to(self.variance.dtype))
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}, eps={self.eps}, momentum={self.momentum}"

@@ -1,0 +1,133 @@
+"""Margin loss: distances on the right side of a boundary, by a margin, for given triplets.
+
+    L = sum_{(a, p, n)} ( max(0, D_ap - b + margin) + max(0, b - D_an + margin) ) / max(1, active)
+
+D is the plain distance, b the boundary, active the number of terms above 0. The module draws the
+negatives by distance-weighted sampling and learns one boundary a class.
+
+Wu et al., Sampling matters in deep embedding learning, ICCV 2017, Eq. 5-6.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.distances import paired_distances
+from kinspace.miners.distance_weighted import distance_weighted
+from kinspace.numerics import full_precision, unit
+
+__all__ = ["Margin", "margin_loss"]
+
+
+@full_precision
+def margin_loss(
+    embeddings: Tensor, triplets: Tensor, *, margin: float = 0.2, boundary: float | Tensor = 1.2
+) -> Tensor:
+    """Margin loss (module docstring) on triplets (T, 3) of indices: anchor, positive, negative.
+
+    boundary: one number, or a tensor with one entry a triplet, which is differentiated.
+
+    Positive at 1.5, negative at 1: 0.5 + 0.4 over two active terms.
+
+    >>> x = torch.tensor([[0.0], [1.5], [-1.0]])
+    >>> margin_loss(x, torch.tensor([[0, 1, 2]]))
+    tensor(0.4500)
+    """
+    checks.vectors("embeddings", embeddings)
+    checks.finite("margin", margin)
+    triplets = _triplets(triplets, embeddings)
+    if isinstance(boundary, Tensor):
+        if boundary.shape != triplets.shape[:1]:
+            raise ValueError(
+                f"boundary: expected a number or shape ({len(triplets)},), one entry a triplet, "
+                f"got {tuple(boundary.shape)}"
+            )
+    else:
+        checks.finite("boundary", boundary)
+    anchor, positive, negative = (
+        embeddings.index_select(0, column) for column in triplets.unbind(1)
+    )
+    pull = (paired_distances(anchor, positive) - boundary + margin).relu()
+    push = (boundary - paired_distances(anchor, negative) + margin).relu()
+    active = (pull > 0).sum() + (push > 0).sum()
+    return (pull.sum() + push.sum()) / active.clamp(min=1)
+
+
+def _triplets(triplets: Tensor, embeddings: Tensor) -> Tensor:
+    if not isinstance(triplets, Tensor) or triplets.ndim != 2 or triplets.shape[1] != 3:
+        came = tuple(triplets.shape) if isinstance(triplets, Tensor) else type(triplets).__name__
+        raise ValueError(f"triplets: expected a tensor of shape (T, 3), got {came}")
+    if triplets.is_floating_point() or triplets.dtype == torch.bool:
+        raise ValueError(f"triplets: expected integers, got {triplets.dtype}")
+    if len(triplets) and not torch.compiler.is_compiling():
+        low, high = torch.stack(triplets.aminmax()).tolist()
+        if low < 0 or high >= len(embeddings):
+            raise ValueError(
+                f"triplets: expected indices in 0..{len(embeddings) - 1}, got {low}..{high}"
+            )
+    return triplets.long()
+
+
+class Margin(nn.Module):
+    """Margin loss with distance-weighted sampling and a learnt boundary a class.
+
+    The embeddings are scaled to length 1, where the sampling has its meaning. Draws depend on the
+    seed and on the number of calls in training, both part of the state: a restored module goes on
+    with the same draws, and every process makes the same ones on a gathered batch.
+
+    boundary_weight: how strongly a large boundary is held down (the paper's nu).
+
+    >>> criterion = Margin(num_classes=2)
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.8, 0.6]])
+    >>> criterion(x, torch.tensor([0, 0, 1])) > 0
+    tensor(True)
+    """
+
+    calls: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        margin: float = 0.2,
+        boundary: float = 1.2,
+        boundary_weight: float = 0.0,
+        cutoff: float = 0.5,
+        nonzero_cutoff: float = 1.4,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        checks.whole("num_classes", num_classes, at_least=1)
+        self.margin = checks.finite("margin", margin)
+        self.boundary_weight = checks.finite("boundary_weight", boundary_weight, at_least=0)
+        self.cutoff = checks.positive("cutoff", cutoff)
+        self.nonzero_cutoff = checks.positive("nonzero_cutoff", nonzero_cutoff)
+        self.seed = checks.whole("seed", seed, at_least=0)
+        checks.finite("boundary", boundary)
+        self.boundary = nn.Parameter(torch.full((num_classes,), float(boundary)))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        labels = checks.with_labels(embeddings, labels, len(self.boundary))
+        generator = torch.Generator().manual_seed(self.seed + int(self.calls))
+        if self.training:
+            self.calls += 1
+        x = unit(embeddings.float() if embeddings.dtype.itemsize < 4 else embeddings)
+        triplets = distance_weighted(
+            x.detach(),
+            labels,
+            generator=generator,
+            cutoff=self.cutoff,
+            nonzero_cutoff=self.nonzero_cutoff,
+        )
+        boundary = self.boundary[labels[triplets[:, 0]]]
+        loss = margin_loss(x, triplets, margin=self.margin, boundary=boundary)
+        return loss + self.boundary_weight * self.boundary[labels].mean()
+
+    def extra_repr(self) -> str:
+        return (
+            f"margin={self.margin}, boundary_weight={self.boundary_weight}, "
+            f"cutoff={self.cutoff}, nonzero_cutoff={self.nonzero_cutoff}, seed={self.seed}"
+        )

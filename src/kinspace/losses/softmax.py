@@ -1,0 +1,91 @@
+"""Softmax: classification over the training classes, the baseline of every paper here.
+
+    L = mean_i -log softmax(W x_i + b)_{y_i}
+
+and normalized softmax, the same on unit vectors with a scale: logits s cos(x_i, w_c).
+
+Zhai and Wu, Classification is a strong baseline for deep metric learning, BMVC 2019.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kinspace import checks
+from kinspace.losses.proxies import new_proxies
+from kinspace.numerics import full_precision, unit
+
+__all__ = ["NormalizedSoftmax", "Softmax", "normalized_softmax_loss", "softmax_loss"]
+
+
+@full_precision
+def softmax_loss(
+    embeddings: Tensor, labels: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Cross-entropy of a linear classifier, weight (classes, dim) and bias (classes,).
+
+    >>> softmax_loss(torch.eye(2), torch.tensor([0, 1]), torch.eye(2))
+    tensor(0.3133)
+    """
+    weight = checks.matching_rows("weight", weight, embeddings)
+    labels = checks.with_labels(embeddings, labels, len(weight))
+    if bias is not None:
+        bias = checks.one_of_each_class("bias", bias, len(weight)).to(embeddings.dtype)
+    return functional.cross_entropy(functional.linear(embeddings, weight, bias), labels)
+
+
+@full_precision
+def normalized_softmax_loss(
+    embeddings: Tensor, labels: Tensor, weight: Tensor, *, scale: float = 20.0
+) -> Tensor:
+    """Cross-entropy of scaled cosines.
+
+    >>> normalized_softmax_loss(3 * torch.eye(2), torch.tensor([0, 1]), torch.eye(2), scale=1.0)
+    tensor(0.3133)
+    """
+    weight = checks.matching_rows("weight", weight, embeddings)
+    labels = checks.with_labels(embeddings, labels, len(weight))
+    checks.positive("scale", scale)
+    # the scale on the vectors, not on the (batch, classes) table
+    logits = (unit(embeddings) * scale) @ unit(weight).T
+    return functional.cross_entropy(logits, labels)
+
+
+class Softmax(nn.Module):
+    """`softmax_loss` with its weight and bias.
+
+    >>> [tuple(p.shape) for p in Softmax(num_classes=3, dim=2).parameters()]
+    [(3, 2), (3,)]
+    """
+
+    def __init__(self, num_classes: int, dim: int, *, bias: bool = True) -> None:
+        super().__init__()
+        # as nn.Linear starts its weight: small logits, whatever the number of classes
+        bound = checks.whole("dim", dim, at_least=1) ** -0.5
+        checks.whole("num_classes", num_classes, at_least=1)
+        self.weight = nn.Parameter(torch.empty(num_classes, dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return softmax_loss(embeddings, labels, self.weight, self.bias)
+
+
+class NormalizedSoftmax(nn.Module):
+    """`normalized_softmax_loss` with its weight.
+
+    >>> NormalizedSoftmax(num_classes=3, dim=2, scale=10.0)
+    NormalizedSoftmax(scale=10.0)
+    """
+
+    def __init__(self, num_classes: int, dim: int, *, scale: float = 20.0) -> None:
+        super().__init__()
+        self.scale = checks.positive("scale", scale)
+        self.weight = new_proxies(num_classes, dim)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return normalized_softmax_loss(embeddings, labels, self.weight, scale=self.scale)
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale}"

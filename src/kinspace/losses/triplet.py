@@ -1,0 +1,148 @@
+"""Triplet loss over all triplets, semi-hard or batch-hard ones.
+
+    hinge(a, p, n) = max(0, D_ap - D_an + margin),   D squared unless squared=False
+
+- "all": every anchor, positive and negative of the batch; reduction "sum", "mean" over all triplets,
+  or "mean_active" over those above 0.
+- "semi_hard": for each ordered pair (a, p) the nearest negative farther than p, or the farthest
+  negative if none is; mean over these pairs. Schroff et al., FaceNet, CVPR 2015.
+- "batch_hard": for each anchor its farthest positive and nearest negative; mean over the anchors that
+  have both. Hermans et al. 2017.
+
+DML-DA paper Eq. 3. The all-triplet sum takes no table of triplets: for each anchor the thresholds
+D_ap + margin are sorted, each negative finds its place among them, and counts of places give how
+often each distance enters with which sign. O(N^2 log P) time and O(N^2) memory for P positives an
+anchor, exact in value and gradient.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.distances import euclidean_distances, squared_distances
+from kinspace.miners.batch_hard import hardest
+from kinspace.miners.semi_hard import semi_hard_negatives
+from kinspace.numerics import full_precision
+from kinspace.pairs import different_pairs, positives
+
+__all__ = ["Triplet", "triplet_loss"]
+
+MININGS = ("all", "semi_hard", "batch_hard")
+REDUCTIONS = ("mean", "mean_active", "sum")
+
+
+@full_precision
+def triplet_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 1.0,
+    mining: str = "all",
+    reduction: str = "mean",
+    squared: bool = True,
+) -> Tensor:
+    """Triplet loss (module docstring).
+
+    Triplets (0, 1, 2) and (1, 0, 2) have 1 - 9 + 1 < 0 and 1 - 4 + 1 < 0; with margin 4 the
+    second gives 1 - 4 + 4 = 1 and the first 0.
+
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> triplet_loss(x, torch.tensor([0, 0, 1]), margin=4.0)
+    tensor(0.5000)
+    """
+    labels = checks.with_labels(embeddings, labels)
+    checks.finite("margin", margin)
+    checks.choice("mining", mining, MININGS)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    distances = squared_distances(embeddings) if squared else euclidean_distances(embeddings)
+    if mining == "all":
+        return _all_triplets(distances, labels, margin, reduction)
+    if mining == "semi_hard":
+        index, real = positives(labels)
+        negative, has_negative = semi_hard_negatives(distances.detach(), labels, index)
+        used = real & has_negative[:, None]
+        hinge = (distances.gather(1, index) - distances.gather(1, negative) + margin).relu()
+    else:
+        positive, negative, used = hardest(distances.detach(), labels)
+        pair = distances.gather(1, torch.stack([positive, negative], dim=1))  # (batch, 2)
+        hinge = (pair[:, 0] - pair[:, 1] + margin).relu()
+    return torch.where(used, hinge, 0).sum() / used.sum().clamp(min=1)
+
+
+def _all_triplets(distances: Tensor, labels: Tensor, margin: float, reduction: str) -> Tensor:
+    index, real = positives(labels)
+    different = different_pairs(labels)
+    signs, active = _signed_counts(distances.detach(), index, real, different, margin)
+    total = (signs * distances).sum() + margin * active
+    if reduction == "sum":
+        return total
+    negatives = different.sum(1)
+    count = (real.sum(1) * negatives).sum() if reduction == "mean" else active
+    return total / count.clamp(min=1)
+
+
+@torch.no_grad()
+def _signed_counts(
+    distances: Tensor, index: Tensor, real: Tensor, different: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """How often each distance enters an active triplet, + as positive and - as negative.
+
+    The sum of all hinges is then (signs * distances).sum() + margin * active.
+    """
+    width = index.shape[1]
+    if width == 0:
+        return torch.zeros_like(distances), distances.new_zeros(())
+    thresholds = (distances.gather(1, index) + margin).masked_fill_(~real, -math.inf)
+    ordered, order = thresholds.sort(1)  # (batch, positives)
+    queries = distances.masked_fill(~different, math.inf)
+    # thresholds at or below each negative; those above it are active
+    place = torch.searchsorted(ordered, queries, right=True, out_int32=True)
+    crossed = (width - place).to(distances.dtype)  # (batch, batch)
+    # threshold t is crossed by the negatives placed at t or before
+    places = place.new_zeros(len(place), width + 1)
+    places.scatter_add_(1, place.long(), place.new_ones(()).expand_as(place))
+    below = places.cumsum(1)[:, :width].to(distances.dtype)
+    below = torch.empty_like(below).scatter_(1, order, below).masked_fill_(~real, 0)
+    return crossed.neg_().scatter_add_(1, index, below), below.sum()
+
+
+class Triplet(nn.Module):
+    """`triplet_loss` as a module.
+
+    >>> Triplet(mining="semi_hard", margin=0.2)
+    Triplet(margin=0.2, mining='semi_hard', reduction='mean', squared=True)
+    """
+
+    def __init__(
+        self,
+        *,
+        margin: float = 1.0,
+        mining: str = "all",
+        reduction: str = "mean",
+        squared: bool = True,
+    ) -> None:
+        super().__init__()
+        self.margin = checks.finite("margin", margin)
+        self.mining = checks.choice("mining", mining, MININGS)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        self.squared = squared
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return triplet_loss(
+            embeddings,
+            labels,
+            margin=self.margin,
+            mining=self.mining,
+            reduction=self.reduction,
+            squared=self.squared,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"margin={self.margin}, mining={self.mining!r}, "
+            f"reduction={self.reduction!r}, squared={self.squared}"
+        )

@@ -1,0 +1,45 @@
+"""Semi-hard mining: for each positive pair the nearest negative that is farther than the positive.
+
+Where no negative is farther, the farthest one is taken. Schroff et al., FaceNet, CVPR 2015.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from kinspace import checks
+from kinspace.distances import squared_distances
+from kinspace.pairs import different_pairs, positives
+
+__all__ = ["semi_hard", "semi_hard_negatives"]
+
+
+@torch.no_grad()
+def semi_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """A triplet (anchor, positive, negative) for each ordered positive pair, (T, 3).
+
+    >>> semi_hard(torch.tensor([[0.0], [1.0], [0.5], [3.0]]), torch.tensor([0, 0, 1, 2]))
+    tensor([[0, 1, 3],
+            [1, 0, 3]])
+    """
+    labels = checks.with_labels(embeddings, labels)
+    index, real = positives(labels)
+    negative, has_negative = semi_hard_negatives(squared_distances(embeddings), labels, index)
+    anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
+    used = real & has_negative[:, None]
+    return torch.stack([anchors, index, negative], dim=2)[used]
+
+
+def semi_hard_negatives(distances: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """For each positive in index (batch, positives) its negative, and which rows have any."""
+    different = different_pairs(labels)
+    farthest = torch.where(different, distances, -1).max(1)
+    ordered, order = torch.where(different, distances, math.inf).sort(stable=True, dim=1)
+    # the first distance beyond the positive: a negative's, or the infinity of a non-negative
+    place = torch.searchsorted(ordered, distances.gather(1, index), right=True)
+    beyond = ordered.gather(1, place) < math.inf
+    chosen = torch.where(beyond, order.gather(1, place), farthest.indices[:, None])
+    return chosen, farthest.values >= 0

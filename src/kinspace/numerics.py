@@ -1,0 +1,212 @@
+"""Stable building blocks, and the skewed means.
+
+Every function here is finite, in value and gradient, on finite input: log(1 + sum exp) never
+overflows, the unit vector of 0 is 0, and the slope of a square root at 0 counts as 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+import torch
+from torch import Tensor
+
+
+__all__ = [
+    "full_precision",
+    "k_skewed_mean",
+    "log1p_sum_exp",
+    "log_exp_mean",
+    "log_sum_exp",
+    "power_mean",
+    "safe_sqrt",
+    "unit",
+    "zero_of",
+]
+
+P = ParamSpec("P")
+
+
+def full_precision(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Run a loss in float32 or better: autocast off, half precision arguments raised.
+
+    Sums over a batch and exponentials of scaled similarities do not fit float16 or bfloat16.
+    """
+
+    @functools.wraps(function)
+    def in_full_precision(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        raised: Any = tuple(_raise_half(value) for value in args)
+        first = args[0] if args else None
+        device = first.device.type if isinstance(first, Tensor) else "cpu"
+        with torch.autocast(device_type=device, enabled=False):
+            return function(*raised, **kwargs)
+
+    return in_full_precision
+
+
+def _raise_half(value: object) -> object:
+    if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
+        return value.float()
+    return value
+
+
+def zero_of(*tensors: Tensor) -> Tensor:
+    """A zero that is connected to the graph of the tensors.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> zero_of(x).backward(); x.grad
+    tensor([0., 0.])
+    """
+    # An empty slice sums to zero whatever the values are; 0 * x.sum() would turn inf into NaN.
+    return sum((tensor.flatten()[:0].sum() for tensor in tensors[1:]), tensors[0][:0].sum())
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Scale each row to length 1; a zero row stays zero and gets no gradient.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    # Dividing by infinity gives 0 and a gradient of 0; dividing by a tiny length overflows.
+    tiny = torch.finfo(vectors.dtype).tiny
+    return vectors / lengths.masked_fill(lengths <= tiny, math.inf)
+
+
+class _SafeSqrt(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, squares: Tensor) -> Tensor:
+        roots = squares.sqrt()
+        ctx.save_for_backward(roots)
+        return roots
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        (roots,) = ctx.saved_tensors
+        return grad / (2 * roots.masked_fill(roots == 0, math.inf))
+
+
+def safe_sqrt(squares: Tensor) -> Tensor:
+    """Square root of values >= 0 whose slope at 0 counts as 0.
+
+    >>> x = torch.tensor([0.0, 4.0], requires_grad=True)
+    >>> safe_sqrt(x).sum().backward(); x.grad
+    tensor([0.0000, 0.2500])
+    """
+    return _SafeSqrt.apply(squares)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _LogSumExp(torch.autograd.Function):
+    """log(plus_one + sum exp) along dim, over the entries the mask keeps."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, mask: Tensor | None, dim: int, plus_one: bool) -> Tensor:
+        kept = logits if mask is None else torch.where(mask, logits, -math.inf)
+        top = kept.amax(dim, keepdim=True)
+        top = top.clamp_(min=0) if plus_one else top.masked_fill_(top == -math.inf, 0)
+        total = (kept - top).exp_().sum(dim, keepdim=True)
+        # expm1 keeps log(1 + s) exact for the smallest s, where top is 0
+        rest = torch.log1p(total + torch.expm1(-top)) if plus_one else torch.log(total)
+        result = (rest + top).squeeze(dim)
+        ctx.save_for_backward(logits, mask, result)
+        ctx.dim = dim
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        logits, mask, result = ctx.saved_tensors
+        # an empty row has result -inf and nothing kept: its weights are exp(-inf), not NaN
+        result = result.masked_fill(result == -math.inf, 0).unsqueeze(ctx.dim)
+        kept = logits if mask is None else torch.where(mask, logits, -math.inf)
+        return torch.exp(kept - result) * grad.unsqueeze(ctx.dim), None, None, None
+
+
+def log_sum_exp(logits: Tensor, mask: Tensor | None = None, *, dim: int = -1) -> Tensor:
+    """log sum exp(logits) over the entries the mask keeps; -inf, with gradient 0, over none.
+
+    >>> log_sum_exp(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.eye(2).bool())
+    tensor([0., 3.])
+    """
+    return _LogSumExp.apply(logits, mask, dim, False)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def log1p_sum_exp(logits: Tensor, mask: Tensor | None = None, *, dim: int = -1) -> Tensor:
+    """log(1 + sum exp(logits)) over the entries the mask keeps; 0 over none.
+
+    >>> log1p_sum_exp(torch.tensor([[0.0, 0.0, 1000.0]]), torch.tensor([[True, True, False]]))
+    tensor([1.0986])
+    """
+    return _LogSumExp.apply(logits, mask, dim, True)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def k_skewed_mean(values: Tensor, k: int) -> Tensor:
+    """Mean of the k largest values along the last dimension, or of the |k| smallest for k < 0.
+
+    Skewed-mean paper, Eq. 5.
+
+    >>> k_skewed_mean(torch.tensor([1.0, 2.0, 4.0]), 2), k_skewed_mean(torch.tensor([1.0, 2.0]), -1)
+    (tensor(3.), tensor(1.))
+    """
+    count = _values(values).shape[-1]
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= abs(k) <= count:
+        raise ValueError(f"k: expected a whole number in +-1..{count}, got {k!r}")
+    return values.topk(abs(k), dim=-1, largest=k > 0).values.mean(-1)
+
+
+def log_exp_mean(values: Tensor, sharpness: float, dim: int = -1) -> Tensor:
+    """(1/t) log mean exp(t values), t the sharpness. Skewed-mean paper, Eq. 7.
+
+    t = 0 is the plain mean, t = +-inf the largest and smallest value.
+
+    >>> log_exp_mean(torch.tensor([0.0, 2.0]), 0.0), log_exp_mean(torch.tensor([0.0, 2.0]), math.inf)
+    (tensor(1.), tensor(2.))
+    """
+    _values(values)
+    if math.isnan(sharpness):
+        raise ValueError("sharpness: expected a number, got nan")
+    if math.isinf(sharpness):
+        return values.amax(dim) if sharpness > 0 else values.amin(dim)
+    if sharpness == 0:
+        return values.mean(dim)
+    # Around the value that weighs most, and by expm1: exact for small t, no overflow for large.
+    most = values.detach().amax(dim, keepdim=True) if sharpness > 0 else None
+    most = values.detach().amin(dim, keepdim=True) if most is None else most
+    mean = torch.expm1((values - most) * sharpness).mean(dim)
+    return most.squeeze(dim) + torch.log1p(mean) / sharpness
+
+
+def power_mean(values: Tensor, power: float, dim: int = -1) -> Tensor:
+    """(mean values^t)^(1/t) of values >= 0, t the power; t = 0 is the geometric mean.
+
+    Skewed-mean paper, Eq. 7. With t <= 0 a zero among the values gives 0.
+
+    >>> power_mean(torch.tensor([1.0, 4.0]), 0.0), power_mean(torch.tensor([3.0, 4.0]), 2.0)
+    (tensor(2.), tensor(3.5355))
+    """
+    _values(values)
+    if math.isnan(power):
+        raise ValueError("power: expected a number, got nan")
+    if not torch.compiler.is_compiling() and bool((values < 0).any()):
+        raise ValueError(f"values: expected 0 or more, got {values.min().item():g}")
+    if math.isinf(power):
+        return values.amax(dim) if power > 0 else values.amin(dim)
+    # In log space, a zero apart: log 0 is replaced before the log so that its slope stays finite.
+    empty = values == 0
+    logs = torch.log(values.masked_fill(empty, 1))
+    if power <= 0:
+        mean = torch.exp(log_exp_mean(logs, power, dim))
+        return mean.masked_fill(empty.any(dim), 0)
+    logs = logs.masked_fill(empty, -math.inf)
+    spread = log_sum_exp(logs * power, dim=dim) - math.log(values.shape[dim])
+    return torch.exp(spread / power)
+
+
+def _values(values: Tensor) -> Tensor:
+    if not isinstance(values, Tensor) or not values.is_floating_point() or values.numel() == 0:
+        came = f"{values.dtype} {tuple(values.shape)}" if isinstance(values, Tensor) else values
+        raise ValueError(f"values: expected a non-empty floating point tensor, got {came}")
+    return values

@@ -1,0 +1,54 @@
+"""Regularizers: added to any loss with a weight. `REGULARIZERS` maps names to modules.
+
+Every module may be called as `module(vectors, labels)`. For density, orthogonal and entropy the vectors
+are a batch of embeddings; for the spreads they are class centers, one row a class (proxies of a loss, or
+means of the batch), and the labels only say which to keep when centers are sampled.
+"""
+
+from torch import nn
+
+from kinspace.regularizers.center_sample import CenterSample, sample_centers
+from kinspace.regularizers.density import DensityAdaptivity, density
+from kinspace.regularizers.entropy import Entropy, entropy
+from kinspace.regularizers.hyperspherical_energy import (
+    HypersphericalEnergy,
+    hyperspherical_energy,
+)
+from kinspace.regularizers.orthogonal import Orthogonal, orthogonal
+from kinspace.regularizers.skewed_mean import (
+    LogExpSpread,
+    PowerSpread,
+    log_exp_spread,
+    power_spread,
+)
+from kinspace.regularizers.uniform import UniformSpread, uniform_spread
+
+__all__ = [
+    "REGULARIZERS",
+    "CenterSample",
+    "DensityAdaptivity",
+    "Entropy",
+    "HypersphericalEnergy",
+    "LogExpSpread",
+    "Orthogonal",
+    "PowerSpread",
+    "UniformSpread",
+    "density",
+    "entropy",
+    "hyperspherical_energy",
+    "log_exp_spread",
+    "orthogonal",
+    "power_spread",
+    "sample_centers",
+    "uniform_spread",
+]
+
+REGULARIZERS: dict[str, type[nn.Module]] = {
+    "density": DensityAdaptivity,
+    "entropy": Entropy,
+    "hyperspherical_energy": HypersphericalEnergy,
+    "log_exp_spread": LogExpSpread,
+    "orthogonal": Orthogonal,
+    "power_spread": PowerSpread,
+    "uniform_spread": UniformSpread,
+}

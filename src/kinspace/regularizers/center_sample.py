@@ -1,0 +1,66 @@
+"""A part of the centers where there are many: all pairs of 100,000 classes are not needed each step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+
+__all__ = ["CenterSample", "sample_centers"]
+
+
+def sample_centers(
+    num_centers: int,
+    count: int,
+    *,
+    generator: torch.Generator | None = None,
+    include: Tensor | None = None,
+) -> Tensor:
+    """Indices of min(count, num_centers) different centers, those in `include` first.
+
+    >>> chosen = sample_centers(100, 3, include=torch.tensor([7, 9, 7]))
+    >>> len(chosen), {7, 9} <= set(chosen.tolist())
+    (3, True)
+    """
+    keys = torch.rand(
+        num_centers,
+        generator=generator,
+        device=None if generator is None else generator.device,
+    )
+    if include is not None:
+        keys[include.to(keys.device)] += 1
+    return keys.topk(min(count, num_centers)).indices
+
+
+class CenterSample(nn.Module):
+    """Passes up to max_centers centers on, those of `labels` first; None passes all.
+
+    Draws depend on the seed and on the number of calls in training, both part of the state.
+
+    >>> CenterSample(2)(torch.zeros(5, 3)).shape
+    torch.Size([2, 3])
+    """
+
+    calls: Tensor
+
+    def __init__(self, max_centers: int | None = None, *, seed: int = 0) -> None:
+        super().__init__()
+        if max_centers is not None:
+            checks.whole("max_centers", max_centers, at_least=2)
+        self.max_centers = max_centers
+        self.seed = checks.whole("seed", seed, at_least=0)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
+        checks.vectors("centers", centers)
+        if self.max_centers is None or len(centers) <= self.max_centers:
+            return centers
+        generator = torch.Generator().manual_seed(self.seed + int(self.calls))
+        if self.training:
+            self.calls += 1
+        chosen = sample_centers(len(centers), self.max_centers, generator=generator, include=labels)
+        return centers.index_select(0, chosen.to(centers.device))
+
+    def extra_repr(self) -> str:
+        return f"max_centers={self.max_centers}, seed={self.seed}"

@@ -1,0 +1,150 @@
+"""Skewed means of the similarities of class centers: they spread the classes over the sphere.
+
+    R1 = mean_i 1/g log( mean_{j != i} exp(g s_ij) )                  log-exp mean, sharpness g > 0
+    R1 = mean_i 1/g log( 1 + sum_{j != i} exp(g (s_ij - margin)) )    with a margin
+    R2 = ( mean_{i != j} ((1 + s_ij)/2)^t )^(1/t)                     power mean, power t > 1
+
+s_ij is the cosine of centers i and j. The larger g or t, the more the nearest centers count.
+
+Skewed-mean paper (its file is titled after another paper), Eq. 7-8. Where we deviate from the print:
+- Eq. 8's R1 has a margin inside the exponent, where it only adds a constant; the second form is the one
+  in which a margin matters. The mean (Eq. 7) in place of the sum makes R1 the log-exp mean it is
+  called, and comparable between numbers of classes.
+- A negative cosine has no power mean: hence the map to (1 + s)/2.
+- The text says that the farthest pairs are pushed; Eq. 8 weights the nearest. We build Eq. 8.
+- Minimizing with g < 0 or t <= 1 collapses the centers onto one point or two poles: a warning.
+
+MHE and UniformFace are relatives (`hyperspherical_energy`, `uniform`); with d the chords and n the
+number of ordered pairs, MHE_s = n PM_{-s}(d)^{-s}, MHE_0 = -n log PM_0(d).
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.numerics import full_precision, log1p_sum_exp, log_exp_mean, power_mean, unit, zero_of
+from kinspace.pairs import off_diagonal
+from kinspace.regularizers.center_sample import CenterSample
+
+__all__ = ["LogExpSpread", "PowerSpread", "log_exp_spread", "power_spread"]
+
+
+@full_precision
+def log_exp_spread(
+    centers: Tensor, *, sharpness: float = 8.0, margin: float | None = None
+) -> Tensor:
+    """R1 (module docstring); one center alone: 0.
+
+    >>> log_exp_spread(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    tensor(0.)
+    """
+    checks.vectors("centers", centers)
+    _check_sharpness(sharpness, margin)
+    if len(centers) == 1:
+        return zero_of(centers)
+    cosines = _cosines(centers)
+    if margin is None:
+        return log_exp_mean(cosines, sharpness).mean()
+    return log1p_sum_exp((cosines - margin) * sharpness).mean() / sharpness
+
+
+@full_precision
+def power_spread(centers: Tensor, *, power: float = 4.0) -> Tensor:
+    """R2 (module docstring); one center alone: 0.
+
+    >>> power_spread(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    tensor(0.5000)
+    """
+    checks.vectors("centers", centers)
+    _check_power(power)
+    if len(centers) == 1:
+        return zero_of(centers)
+    # rounding may take a cosine a little below -1
+    return power_mean(((1 + _cosines(centers)) / 2).clamp(min=0).flatten(), power)
+
+
+def _cosines(centers: Tensor) -> Tensor:
+    directions = unit(centers)
+    return off_diagonal(directions @ directions.T)  # (centers, centers - 1)
+
+
+def _check_sharpness(sharpness: float, margin: float | None) -> None:
+    checks.finite("sharpness", sharpness)
+    if margin is not None:
+        checks.finite("margin", margin)
+        if sharpness == 0:
+            raise ValueError("sharpness: expected a number other than 0 with a margin, got 0")
+    if sharpness < 0:
+        warnings.warn(
+            f"log_exp_spread with sharpness {sharpness:g} < 0 draws the centers together when "
+            "minimized; choose a sharpness above 0",
+            stacklevel=4,
+        )
+
+
+def _check_power(power: float) -> None:
+    checks.finite("power", power)
+    if power <= 1:
+        warnings.warn(
+            f"power_spread with power {power:g} <= 1 collapses the centers onto few points when "
+            "minimized; choose a power above 1",
+            stacklevel=4,
+        )
+
+
+class LogExpSpread(nn.Module):
+    """`log_exp_spread` as a module.
+
+    max_centers: of more centers than these a sample is taken at each call, the classes of `labels`
+    first (`kinspace.regularizers.center_sample`).
+
+    >>> LogExpSpread()(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    tensor(0.)
+    """
+
+    def __init__(
+        self,
+        *,
+        sharpness: float = 8.0,
+        margin: float | None = None,
+        max_centers: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        _check_sharpness(sharpness, margin)
+        self.sharpness = sharpness
+        self.margin = margin
+        self.sample = CenterSample(max_centers, seed=seed)
+
+    def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
+        centers = self.sample(centers, labels)
+        return log_exp_spread(centers, sharpness=self.sharpness, margin=self.margin)
+
+    def extra_repr(self) -> str:
+        return f"sharpness={self.sharpness}, margin={self.margin}"
+
+
+class PowerSpread(nn.Module):
+    """`power_spread` as a module; max_centers and seed as in `LogExpSpread`.
+
+    >>> PowerSpread()(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self, *, power: float = 4.0, max_centers: int | None = None, seed: int = 0
+    ) -> None:
+        super().__init__()
+        _check_power(power)
+        self.power = power
+        self.sample = CenterSample(max_centers, seed=seed)
+
+    def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
+        return power_spread(self.sample(centers, labels), power=self.power)
+
+    def extra_repr(self) -> str:
+        return f"power={self.power}"
