@@ -8,6 +8,7 @@ value and in the gradient. Identical rows are at distance exactly 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -53,19 +54,18 @@ def paired_distances(x: Tensor, y: Tensor) -> Tensor:
     >>> paired_distances(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
     tensor([5.])
     """
-    return torch.linalg.vector_norm(x - y, dim=-1)
+    distances: Tensor = torch.linalg.vector_norm(x - y, dim=-1)
+    return distances
 
 
 def _product_form(x: Tensor, y: Tensor, triangle: bool) -> tuple[Tensor, Tensor | None]:
     """The squared distances and the (2, close) pairs that were done again by differences."""
     x_squares = x.square().sum(1)
-    y_squares = y.square().sum(1)
+    y_squares = x_squares if triangle else y.square().sum(1)
     squares = torch.addmm(y_squares, x, y.T, alpha=-2).add_(x_squares[:, None])
     if torch.compiler.is_compiling():  # the number of close pairs is not known there
         return squares.clamp_(min=0), None
-    close = squares < (x_squares[:, None] + y_squares).mul_(CLOSE)
-    # Not "<" alone: rows that are all zero are at distance 0 and must come out as exactly that.
-    close |= squares <= 0
+    close = squares <= (x_squares[:, None] + y_squares).mul_(CLOSE)
     pairs = (close.triu_(1) if triangle else close).nonzero().T
     for rows, columns in _chunks(pairs, x.shape[1]):
         exact = (x[rows] - y[columns]).square_().sum(1)
@@ -75,8 +75,11 @@ def _product_form(x: Tensor, y: Tensor, triangle: bool) -> tuple[Tensor, Tensor 
     return squares, pairs
 
 
-def _chunks(pairs: Tensor, dim: int) -> Any:
-    return zip(*(side.split(max(1, CHUNK // dim)) for side in pairs), strict=True)
+def _chunks(pairs: Tensor, dim: int) -> Iterator[tuple[Tensor, Tensor]]:
+    step = max(1, CHUNK // dim)
+    for start in range(0, pairs.shape[1], step):
+        rows, columns = pairs[:, start : start + step]
+        yield rows, columns
 
 
 class _SelfDistances(torch.autograd.Function):
@@ -88,7 +91,7 @@ class _SelfDistances(torch.autograd.Function):
         return squares.fill_diagonal_(0)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         x, pairs = ctx.saved_tensors
         x = x - x.mean(0)
         weights = grad + grad.T
@@ -115,7 +118,7 @@ class _CrossDistances(torch.autograd.Function):
         return squares
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         x, y, pairs = ctx.saved_tensors
         middle = y.mean(0)
         x, y = x - middle, y - middle

@@ -14,7 +14,6 @@ from typing import Any, ParamSpec
 import torch
 from torch import Tensor
 
-
 __all__ = [
     "full_precision",
     "k_skewed_mean",
@@ -71,10 +70,30 @@ def unit(vectors: Tensor) -> Tensor:
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return _Unit.apply(vectors)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _divisors(vectors: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     # Dividing by infinity gives 0 and a gradient of 0; dividing by a tiny length overflows.
-    tiny = torch.finfo(vectors.dtype).tiny
-    return vectors / lengths.masked_fill(lengths <= tiny, math.inf)
+    return lengths.masked_fill(lengths <= torch.finfo(vectors.dtype).tiny, math.inf)
+
+
+class _Unit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
+        divisors = _divisors(vectors)
+        directions = vectors / divisors
+        ctx.save_for_backward(vectors, divisors, directions)
+        return directions
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        vectors, divisors, directions = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative, the lengths have one as well
+            divisors = _divisors(vectors)
+        along = (grad * directions).sum(-1, keepdim=True)
+        return torch.addcmul(grad, along, directions, value=-1) / divisors
 
 
 class _SafeSqrt(torch.autograd.Function):
@@ -85,7 +104,7 @@ class _SafeSqrt(torch.autograd.Function):
         return roots
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         (roots,) = ctx.saved_tensors
         return grad / (2 * roots.masked_fill(roots == 0, math.inf))
 
@@ -114,15 +133,18 @@ class _LogSumExp(torch.autograd.Function):
         result = (rest + top).squeeze(dim)
         ctx.save_for_backward(logits, mask, result)
         ctx.dim = dim
+        ctx.plus_one = plus_one
         return result
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         logits, mask, result = ctx.saved_tensors
-        # an empty row has result -inf and nothing kept: its weights are exp(-inf), not NaN
-        result = result.masked_fill(result == -math.inf, 0).unsqueeze(ctx.dim)
+        if not ctx.plus_one:
+            # an empty row has result -inf and nothing kept: its weights are exp(-inf), not NaN
+            result = result.masked_fill(result == -math.inf, 0)
         kept = logits if mask is None else torch.where(mask, logits, -math.inf)
-        return torch.exp(kept - result) * grad.unsqueeze(ctx.dim), None, None, None
+        weights = torch.exp(kept - result.unsqueeze(ctx.dim))
+        return weights * grad.unsqueeze(ctx.dim), None, None, None
 
 
 def log_sum_exp(logits: Tensor, mask: Tensor | None = None, *, dim: int = -1) -> Tensor:
@@ -162,7 +184,8 @@ def log_exp_mean(values: Tensor, sharpness: float, dim: int = -1) -> Tensor:
 
     t = 0 is the plain mean, t = +-inf the largest and smallest value.
 
-    >>> log_exp_mean(torch.tensor([0.0, 2.0]), 0.0), log_exp_mean(torch.tensor([0.0, 2.0]), math.inf)
+    >>> values = torch.tensor([0.0, 2.0])
+    >>> log_exp_mean(values, 0.0), log_exp_mean(values, math.inf)
     (tensor(1.), tensor(2.))
     """
     _values(values)
@@ -173,8 +196,8 @@ def log_exp_mean(values: Tensor, sharpness: float, dim: int = -1) -> Tensor:
     if sharpness == 0:
         return values.mean(dim)
     # Around the value that weighs most, and by expm1: exact for small t, no overflow for large.
-    most = values.detach().amax(dim, keepdim=True) if sharpness > 0 else None
-    most = values.detach().amin(dim, keepdim=True) if most is None else most
+    fixed = values.detach()
+    most = fixed.amax(dim, keepdim=True) if sharpness > 0 else fixed.amin(dim, keepdim=True)
     mean = torch.expm1((values - most) * sharpness).mean(dim)
     return most.squeeze(dim) + torch.log1p(mean) / sharpness
 

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "class_slots",
+    "class_sums",
     "different_pairs",
-    "group_ids",
     "next_same",
     "off_diagonal",
     "positives",
@@ -37,17 +38,28 @@ def same_pairs(labels: Tensor) -> Tensor:
     return (labels[:, None] == labels).fill_diagonal_(False)
 
 
-def group_ids(labels: Tensor) -> Tensor:
-    """Number the classes of a batch 0, 1, ... in the order of their labels.
+def class_slots(labels: Tensor) -> Tensor:
+    """A number below the batch size for each sample, the same for all of one class.
 
-    >>> group_ids(torch.tensor([7, 3, 7, 9]))
-    tensor([1, 0, 1, 2])
+    Sums over classes then fit tables of one row a sample, whatever the labels are.
+
+    >>> class_slots(torch.tensor([7, 3, 7, 9]))
+    tensor([1, 0, 1, 3])
     """
-    order = labels.argsort(stable=True)
-    ordered = labels[order]
-    starts = torch.ones_like(ordered)
-    starts[1:] = ordered[1:] != ordered[:-1]
-    return torch.empty_like(order).scatter_(0, order, starts.cumsum(0) - 1)
+    return torch.searchsorted(labels.sort().values, labels)
+
+
+def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Sum (count, dim) and number (count,) of the rows of each class.
+
+    >>> class_sums(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([2, 0, 2]), 3)
+    (tensor([[2.],
+            [0.],
+            [5.]]), tensor([1., 0., 2.]))
+    """
+    sums = embeddings.new_zeros(count, embeddings.shape[1]).index_add(0, classes, embeddings)
+    ones = embeddings.new_ones(len(embeddings))
+    return sums, ones.new_zeros(count).index_add_(0, classes, ones)
 
 
 def positives(labels: Tensor, width: int | None = None) -> tuple[Tensor, Tensor]:
@@ -64,21 +76,16 @@ def positives(labels: Tensor, width: int | None = None) -> tuple[Tensor, Tensor]
             [0, 2]])
     """
     batch = len(labels)
-    order = labels.argsort(stable=True)
-    ordered = labels[order]
-    place = torch.arange(batch, device=labels.device)
-    first = torch.searchsorted(ordered, ordered)  # where the class of each place begins
-    size = torch.searchsorted(ordered, ordered, right=True) - first
+    ordered, order = labels.sort(stable=True)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(batch, device=labels.device)
+    first = torch.searchsorted(ordered, labels)  # where the class of each sample begins
+    size = torch.searchsorted(ordered, labels, right=True) - first
     if width is None:
         width = batch - 1 if torch.compiler.is_compiling() else int(size.max()) - 1
     step = torch.arange(1, width + 1, device=labels.device)  # (width,)
-    turn = (place - first)[:, None] + step  # (batch, width)
-    index = order[first[:, None] + turn % size[:, None]]
-    real = step < size[:, None]
-    # back from class order to batch order
-    return torch.empty_like(index).index_copy_(0, order, index), torch.empty_like(real).index_copy_(
-        0, order, real
-    )
+    turn = ((place - first)[:, None] + step) % size[:, None]  # (batch, width)
+    return order[first[:, None] + turn], step < size[:, None]
 
 
 def next_same(labels: Tensor) -> tuple[Tensor, Tensor]:

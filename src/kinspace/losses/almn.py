@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.losses.centers import register_centers, started_centers, update_centers
+from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import anchored_softmax, squared_norms
 from kinspace.numerics import full_precision, unit
 from kinspace.pairs import different_pairs
@@ -77,8 +77,8 @@ def virtual_points(
 
     Any loss may be given them in place of its positives, with any miner.
 
-    Seen from its center at (1, 0) the first sample is 90 degrees from the nearest negative: k = sqrt 2,
-    M = 2, v = (1, 3).
+    Seen from its center at (1, 0) the first sample is 90 degrees from the nearest negative: k =
+    sqrt 2, M = 2, v = (1, 3).
 
     >>> x = torch.tensor([[1.0, 1.0], [-1.0, 1.0]])
     >>> virtual_points(x, torch.tensor([0, 1]), torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), beta=1.0)
@@ -105,16 +105,14 @@ def _chord(embeddings: Tensor, own: Tensor, different: Tensor, margin: str) -> T
     toward, centers = unit(embeddings), unit(own)
     cosines = torch.where(different, centers @ toward.T, -math.inf)  # (batch, batch)
     nearest = cosines.max(1)
-    gap = _angle(centers, toward[nearest.indices]) - _angle(centers, toward)
+    pair = torch.stack([toward.index_select(0, nearest.indices), toward])  # (2, batch, dim)
+    # half the angle of two unit vectors; unlike an arc cosine exact for small ones too
+    apart = torch.linalg.vector_norm(pair - centers, dim=2)
+    half = torch.atan2(apart, torch.linalg.vector_norm(pair + centers, dim=2))
+    gap = half[0] - half[1]
     gap = gap.clamp(min=0) if margin == "clipped" else gap.abs()
-    usable = (nearest.values > -math.inf) & (own != 0).any(1)
-    return torch.where(usable, 2 * torch.sin(gap / 2), 0)
-
-
-def _angle(a: Tensor, b: Tensor) -> Tensor:
-    """The angle between unit rows; unlike an arc cosine exact for small ones too."""
-    apart = torch.linalg.vector_norm(a - b, dim=1)
-    return 2 * torch.atan2(apart, torch.linalg.vector_norm(a + b, dim=1))
+    usable = (nearest.values > -math.inf) & centers.any(1)
+    return torch.where(usable, 2 * torch.sin(gap), 0)
 
 
 def _beyond(embeddings: Tensor, own: Tensor, strength: Tensor) -> Tensor:
@@ -159,8 +157,9 @@ class ALMN(nn.Module):
         register_centers(self, num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        centers = started_centers(self.centers, self.seen, embeddings, labels)
-        loss = almn_loss(
+        rate = self.rate if self.training else None
+        centers = follow(self.centers, self.seen, embeddings, labels, rate)
+        return almn_loss(
             embeddings,
             labels,
             centers,
@@ -168,10 +167,6 @@ class ALMN(nn.Module):
             norm_weight=self.norm_weight,
             margin=self.margin,
         )
-        if self.training:
-            self.centers.copy_(update_centers(centers, embeddings, labels, rate=self.rate))
-            self.seen[labels] = True
-        return loss
 
     def extra_repr(self) -> str:
         return f"beta={self.beta}, norm_weight={self.norm_weight}, margin={self.margin!r}"

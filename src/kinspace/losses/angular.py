@@ -3,8 +3,8 @@
     L = mean_a log(1 + sum_{n: y_n != y_a} exp(4 t (x_a + x_p) . x_n - 2 (1 + t) x_a . x_p))
     t = tan(degrees)^2
 
-p is the next sample of a's class in batch order (cyclic). A sample alone in its class has term 0 and
-still counts in the mean. The embeddings are used as given; the paper normalizes them.
+p is the next sample of a's class in batch order (cyclic). A sample alone in its class has term 0
+and still counts in the mean. The embeddings are used as given; the paper normalizes them.
 
 Wang et al., Deep metric learning with angular loss, ICCV 2017.
 """

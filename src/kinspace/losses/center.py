@@ -14,7 +14,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.losses.centers import register_centers, started_centers, update_centers
+from kinspace.losses.centers import follow, register_centers
 from kinspace.numerics import full_precision
 
 __all__ = ["Center", "center_loss"]
@@ -52,12 +52,9 @@ class Center(nn.Module):
         register_centers(self, num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        centers = started_centers(self.centers, self.seen, embeddings, labels)
-        loss = center_loss(embeddings, labels, centers)
-        if self.training:
-            self.centers.copy_(update_centers(centers, embeddings, labels, rate=self.rate))
-            self.seen[labels] = True
-        return loss
+        rate = self.rate if self.training else None
+        centers = follow(self.centers, self.seen, embeddings, labels, rate)
+        return center_loss(embeddings, labels, centers)
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"

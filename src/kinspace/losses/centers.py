@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.numerics import full_precision
+from kinspace.pairs import class_sums
 
-__all__ = ["register_centers", "started_centers", "update_centers"]
+__all__ = ["follow", "register_centers", "update_centers"]
 
 
 @torch.no_grad()
@@ -30,12 +31,14 @@ def update_centers(
             [1.5000]])
     """
     checks.finite("rate", rate)
-    own_dtype = checks.matching_rows("centers", centers, embeddings).dtype
+    centers = checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
-    centers = centers.to(own_dtype)
-    counts = torch.zeros_like(centers[:, 0]).index_add(0, labels, torch.ones_like(embeddings[:, 0]))
-    step = (embeddings - centers.index_select(0, labels)) * (rate / (1 + counts[labels]))[:, None]
-    return centers.index_add(0, labels, step)
+    return _moved(centers, *class_sums(embeddings, labels, len(centers)), rate)
+
+
+def _moved(centers: Tensor, sums: Tensor, counts: Tensor, rate: float) -> Tensor:
+    counts = counts[:, None]
+    return centers + (sums - counts * centers) * (rate / (1 + counts))
 
 
 def register_centers(module: nn.Module, num_classes: int, dim: int) -> None:
@@ -47,14 +50,20 @@ def register_centers(module: nn.Module, num_classes: int, dim: int) -> None:
 
 
 @torch.no_grad()
-def started_centers(centers: Tensor, seen: Tensor, embeddings: Tensor, labels: Tensor) -> Tensor:
-    """The centers, with the batch mean for the classes of the batch not seen so far."""
+def follow(
+    centers: Tensor, seen: Tensor, embeddings: Tensor, labels: Tensor, rate: float | None
+) -> Tensor:
+    """The centers to use for a batch: the batch mean for classes not seen so far.
+
+    With a rate the given buffers then move by the batch, in place; None leaves them.
+    """
     checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
-    embeddings = embeddings.to(centers.dtype)
-    sums = torch.zeros_like(centers).index_add(0, labels, embeddings)
-    counts = torch.zeros_like(centers[:, :1]).index_add(
-        0, labels, torch.ones_like(embeddings[:, :1])
-    )
-    fresh = (counts > 0) & ~seen[:, None]
-    return torch.where(fresh, sums / counts.clamp(min=1), centers)
+    sums, counts = class_sums(embeddings.to(centers.dtype), labels, len(centers))
+    present = counts > 0
+    means = sums / counts.clamp(min=1)[:, None]
+    started = torch.where((present & ~seen)[:, None], means, centers)
+    if rate is not None:
+        centers.copy_(_moved(started, sums, counts, rate))
+        seen |= present
+    return started

@@ -7,10 +7,10 @@
 S are as many medoids as the batch has classes, g(S) assigns each sample to its nearest medoid. The
 best S is found greedily, one medoid at a time; it is a constant of the gradient. NMI = 2I/(H + H').
 
-Oh Song et al., Deep metric learning via facility location, CVPR 2017, Eq. 4-7 and algorithm 1. Their
-algorithm 2, a local search by swaps after the greedy one, is left out: it is as long again and moves
-the maximum little. Unlike all other losses here this one takes one step after another, a class each,
-so its time grows with classes x N^2 and a GPU helps little.
+Oh Song et al., Deep metric learning via facility location, CVPR 2017, Eq. 4-7 and algorithm 1.
+Their algorithm 2, a local search by swaps after the greedy one, is left out: it is as long again
+and moves the maximum little. Unlike all other losses here this one takes one step after another,
+a class each, so its time grows with classes x N^2 and a GPU helps little.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.distances import euclidean_distances, paired_distances
 from kinspace.numerics import full_precision
-from kinspace.pairs import group_ids
 
 __all__ = ["Clustering", "clustering_loss"]
 
@@ -41,7 +40,7 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     """
     labels = checks.with_labels(embeddings, labels)
     checks.finite("margin_weight", margin_weight, at_least=0)
-    groups = group_ids(labels)
+    groups = labels.unique(return_inverse=True)[1]
     distances = euclidean_distances(embeddings.detach())
     medoids, nmi = _best_medoids(distances, groups, margin_weight)
     found = medoids[distances[:, medoids].argmin(1)]
@@ -84,7 +83,7 @@ def _best_medoids(distances: Tensor, groups: Tensor, margin_weight: float) -> tu
         if step:
             old = torch.nn.functional.one_hot(cluster, step).to(distances.dtype)
             cluster_part = cluster_part + _left(old, moved)
-            pair = group_ids(cluster * classes + groups)
+            pair = (cluster * classes + groups).unique(return_inverse=True)[1]
             pairs = torch.nn.functional.one_hot(pair, int(pair.max()) + 1).to(distances.dtype)
             joint_part = joint_part + _left(pairs, moved)
         candidate_nmi = _nmi(joint_part, cluster_part, class_part, size)
@@ -105,7 +104,7 @@ def _left(members: Tensor, moved: Tensor) -> Tensor:
 
 def _entropy_sum(counts: Tensor, dim: int | None) -> Tensor:
     """sum n log n, with 0 log 0 = 0."""
-    values = torch.special.xlogy(counts, counts)
+    values: Tensor = torch.special.xlogy(counts, counts)
     return values if dim is None else values.sum(dim)
 
 

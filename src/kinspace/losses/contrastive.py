@@ -2,9 +2,9 @@
 
     L = sum_{same pairs} D + sum_{different pairs} max(0, margin - D),   D = ||x_i - x_j||^2
 
-over unordered pairs. `reduction`: "sum" as printed, "mean" over all pairs, "mean_each" the mean over
-the same pairs plus the mean over the different ones. The three are different methods, not scales of
-one: with "sum" and "mean" the many different pairs outweigh the same ones.
+over unordered pairs. `reduction`: "sum" as printed, "mean" over all pairs, "mean_each" the mean
+over the same pairs plus the mean over the different ones. The three are different methods, not
+scales of one: with "sum" and "mean" the many different pairs outweigh the same ones.
 
 DML-DA paper Eq. 2, after Hadsell et al. 2006 (who use max(0, margin - distance)^2).
 """

@@ -4,8 +4,8 @@
         + w/(2N) sum_i ||x_i||^2
     psi(t) = (-1)^k cos(m t) - 2k,   k = min(floor(m t / pi), m - 1)
 
-t_i is the angle between x_i and its class center c_i (a constant), m the multiplier. cos(m t) is the
-Chebyshev polynomial of cos t, so its gradient stays finite where that of the angle does not.
+t_i is the angle between x_i and its class center c_i (a constant), m the multiplier. cos(m t) is
+the Chebyshev polynomial of cos t, so its gradient stays finite where that of the angle does not.
 
 ALMN paper Eq. 12; Liu et al., Large-margin softmax loss, ICML 2016.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.losses.centers import register_centers, started_centers, update_centers
+from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import anchored_softmax, squared_norms
 from kinspace.numerics import full_precision, unit
 from kinspace.pairs import different_pairs
@@ -89,18 +89,15 @@ class FixedMargin(nn.Module):
         register_centers(self, num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        centers = started_centers(self.centers, self.seen, embeddings, labels)
-        loss = fixed_margin_loss(
+        rate = self.rate if self.training else None
+        centers = follow(self.centers, self.seen, embeddings, labels, rate)
+        return fixed_margin_loss(
             embeddings,
             labels,
             centers,
             multiplier=self.multiplier,
             norm_weight=self.norm_weight,
         )
-        if self.training:
-            self.centers.copy_(update_centers(centers, embeddings, labels, rate=self.rate))
-            self.seen[labels] = True
-        return loss
 
     def extra_repr(self) -> str:
         return f"multiplier={self.multiplier}, norm_weight={self.norm_weight}"

@@ -2,16 +2,15 @@
 
     L = sum_r h-_r sum_{q <= r} h+_q
 
-h+ and h- are the histograms of the cosines of same and different pairs on nodes t_r = -1 + 2r/(bins-1),
-each cosine shared between its two neighboring nodes in proportion (which makes them differentiable).
-No same or no different pair: 0.
+h+ and h- are the histograms of the cosines of same and different pairs on nodes t_r = -1 +
+2r/(bins-1), each cosine shared between its two neighboring nodes in proportion (which makes them
+differentiable). No same or no different pair: 0.
 
 Ustinova and Lempitsky, Learning deep embeddings with histogram loss, NIPS 2016, Eq. 2-6.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from kinspace import checks
@@ -25,9 +24,10 @@ __all__ = ["Histogram", "histogram_loss"]
 def histogram_loss(embeddings: Tensor, labels: Tensor, *, bins: int = 101) -> Tensor:
     """Histogram loss (module docstring).
 
-    The positives have cosines 0 and 0.6, the negatives 0.8, 0, 0.6 and 1, all on nodes: of the eight
-    comparisons one is right.
+    The positives have cosines 0 and 0.6, the negatives 0.8, 0, 0.6 and 1, all on nodes: of the
+    eight comparisons one is right.
 
+    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
     >>> histogram_loss(x, torch.tensor([0, 0, 1, 1]), bins=11)
     tensor(0.8750)

@@ -1,10 +1,10 @@
 """Lifted structure loss: each positive pair against all negatives of both of its samples.
 
-    J_ij = log( sum_{k: y_k != y_i} exp(margin - D_ik) + sum_{l: y_l != y_j} exp(margin - D_jl) ) + D_ij
+    J_ij = log( sum_{k: y_k != y_i} exp(m - D_ik) + sum_{l: y_l != y_j} exp(m - D_jl) ) + D_ij
     L    = 1/(2|P|) sum_{(i,j) in P} max(0, J_ij)^2
 
-P: unordered pairs of one class; D the plain distance. The inner sums belong to the samples, not to the
-pairs, so the whole takes O(N^2).
+P: unordered pairs of one class; D the plain distance, m the margin. The inner sums belong to the
+samples, not to the pairs, so the whole takes O(N^2).
 
 Oh Song et al., Deep metric learning via lifted structured feature embedding, CVPR 2016; NRA paper
 Eq. 3.

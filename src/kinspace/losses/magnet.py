@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision, log_sum_exp
-from kinspace.pairs import group_ids
+from kinspace.pairs import class_slots, class_sums
 
 __all__ = ["Magnet", "magnet_loss", "magnet_terms"]
 
@@ -81,8 +81,7 @@ def magnet_terms(
 
 def _to_means(embeddings: Tensor, clusters: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Squared distances to all batch means and to the own one, and the clusters' sizes."""
-    counts = embeddings.new_zeros(count).index_add(0, clusters, torch.ones_like(embeddings[:, 0]))
-    sums = embeddings.new_zeros(count, embeddings.shape[1]).index_add(0, clusters, embeddings)
+    sums, counts = class_sums(embeddings, clusters, count)
     means = sums / counts.clamp(min=1)[:, None]
     squares = squared_distances(embeddings, means)  # (batch, clusters)
     return squares, squares.gather(1, clusters[:, None])[:, 0], counts
@@ -143,8 +142,7 @@ class Magnet(nn.Module):
         if (clusters is None) != (cluster_labels is None):
             raise ValueError("Magnet: expected both clusters and cluster_labels, or neither")
         if clusters is None or cluster_labels is None:
-            clusters = group_ids(labels)
-            # one row a sample, of which the first few are used: no shape depends on values
+            clusters = class_slots(labels)
             cluster_labels = torch.zeros_like(labels).scatter_(0, clusters, labels)
         loss = magnet_loss(embeddings, clusters, cluster_labels, alpha=self.alpha, eps=self.eps)
         if self.training:

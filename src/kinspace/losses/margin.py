@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.distances import paired_distances
-from kinspace.miners.distance_weighted import distance_weighted
+from kinspace.miners.distance_weighted import drawn_triplets
 from kinspace.numerics import full_precision, unit
 
 __all__ = ["Margin", "margin_loss"]
@@ -46,6 +46,12 @@ def margin_loss(
             )
     else:
         checks.finite("boundary", boundary)
+    return _hinges(embeddings, triplets, margin, boundary)
+
+
+def _hinges(
+    embeddings: Tensor, triplets: Tensor, margin: float, boundary: float | Tensor
+) -> Tensor:
     anchor, positive, negative = (
         embeddings.index_select(0, column) for column in triplets.unbind(1)
     )
@@ -115,16 +121,12 @@ class Margin(nn.Module):
         if self.training:
             self.calls += 1
         x = unit(embeddings.float() if embeddings.dtype.itemsize < 4 else embeddings)
-        triplets = distance_weighted(
-            x.detach(),
-            labels,
-            generator=generator,
-            cutoff=self.cutoff,
-            nonzero_cutoff=self.nonzero_cutoff,
+        triplets = drawn_triplets(
+            x.detach(), labels, generator, cutoff=self.cutoff, nonzero_cutoff=self.nonzero_cutoff
         )
-        boundary = self.boundary[labels[triplets[:, 0]]]
-        loss = margin_loss(x, triplets, margin=self.margin, boundary=boundary)
-        return loss + self.boundary_weight * self.boundary[labels].mean()
+        own = self.boundary.to(x.dtype).index_select(0, labels)
+        loss = _hinges(x, triplets, self.margin, own.index_select(0, triplets[:, 0]))
+        return loss + self.boundary_weight * own.mean() if self.boundary_weight else loss
 
     def extra_repr(self) -> str:
         return (

@@ -2,12 +2,13 @@
 
     L = mean_i log(1 + sum_{j: y_j != y_i} exp(x_i . x_j - x_i . p_i)) + w/(2N) sum_i ||x_i||^2
 
-p_i is another sample of i's class: the next one of its class in batch order (cyclic). The embeddings
-are not normalized. A sample alone in its class has no p_i: its term is 0 and it still counts in N.
+p_i is another sample of i's class: the next one of its class in batch order (cyclic). The
+embeddings are not normalized. A sample alone in its class has no p_i: its term is 0 and it still
+counts in N.
 
-Sohn, Improved deep metric learning with multi-class N-pair loss objective, NIPS 2016; DML-DA paper
-Eq. 4 (which prints a sum). Eq. 1 of the ALMN paper calls p_i the anchor and x_i the positive; over a
-batch that is the same loss with "previous" in place of "next".
+Sohn, Improved deep metric learning with multi-class N-pair loss objective, NIPS 2016; DML-DA
+paper Eq. 4 (which prints a sum). Eq. 1 of the ALMN paper calls p_i the anchor and x_i the
+positive; over a batch that is the same loss with "previous" in place of "next".
 """
 
 from __future__ import annotations

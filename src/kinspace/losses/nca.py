@@ -4,8 +4,8 @@
 
 A sample alone in its class has term 0 and still counts in the mean.
 
-Goldberger et al., Neighbourhood components analysis, NIPS 2004; Magnet paper Eq. 8, whose print keeps
-the sample itself in both sums (a constant exp(0) that hides the rest); here it is left out.
+Goldberger et al., Neighbourhood components analysis, NIPS 2004; Magnet paper Eq. 8, whose print
+keeps the sample itself in both sums (a constant exp(0) that hides the rest); here it is left out.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ has that term 0 and still counts in the mean.
 
 Schall et al., Deep metric learning using nonlinear rank approximation, 2019, Eq. 6-13.
 
-Known weakness, stated by `rank_statistics`: an anchor whose nearest sample is a negative has r- = 0,
-loss at its cap and gradient zero, and likewise r+ = 1. From scratch most anchors are there; from
-pretrained features few are. a < 1 has infinite slopes at both ends and is rejected.
+Known weakness, stated by `rank_statistics`: an anchor whose nearest sample is a negative has r- =
+0, loss at its cap and gradient zero, and likewise r+ = 1. From scratch most anchors are there;
+from pretrained features few are. a < 1 has infinite slopes at both ends and is rejected.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def nra_loss(
 ) -> Tensor:
     """NRA loss (module docstring).
 
-    Each anchor's positive is its nearest sample, r+ = 0. For the outer two r- = (4 - 1)/(5 - 1), for the
-    inner two (3 - 1)/(4 - 1); with alpha 1 the value is -(log 3/4 + log 2/3)/2, but for eps.
+    Each anchor's positive is its nearest sample, r+ = 0. For the outer two r- = (4 - 1)/(5 - 1),
+    for the inner two (3 - 1)/(4 - 1); with alpha 1 the value is -(log 3/4 + log 2/3)/2, but for
+    eps.
 
     >>> x = torch.tensor([[0.0], [1.0], [4.0], [5.0]])
     >>> nra_loss(x, torch.tensor([0, 0, 1, 1]), alpha=1.0)
@@ -55,32 +56,35 @@ def nra_loss(
     checks.positive("eps", eps)
     if len(embeddings) == 1:
         return zero_of(embeddings)
-    ranks, has_positive, has_negative = _ranks(embeddings, labels, detach_range)
-    weights = _transfer(ranks, alpha)  # (batch, 2)
-    pull = torch.where(has_positive, torch.log(1 - weights[:, 0] + eps), 0)
-    push = torch.where(has_negative, torch.log(weights[:, 1] + eps), 0)
-    return -(pull + push).mean()
+    rooms, exist = _rooms(embeddings, labels, detach_range)
+    logs = torch.log(_transfer(rooms, alpha) + eps)  # (batch, 2)
+    return torch.where(exist, logs, 0).sum() / -len(logs)
 
 
-def _ranks(embeddings: Tensor, labels: Tensor, detach_range: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """r of the farthest positive and of the nearest negative (batch, 2), and whether they exist."""
-    chosen, has_positive, has_negative = _four_neighbors(embeddings.detach(), labels)
+def _rooms(embeddings: Tensor, labels: Tensor, detach_range: bool) -> tuple[Tensor, Tensor]:
+    """1 - r of the farthest positive and r of the nearest negative, (batch, 2), where they exist.
+
+    The loss is -log(w + eps) of both, since 1 - w(r) = w(1 - r).
+    """
+    chosen, exist = _four_neighbors(embeddings.detach(), labels)
     # The matrix chose; the four distances are made again, by differences, to be differentiated.
     others = embeddings.index_select(0, chosen.flatten()).view(*chosen.shape, -1)
     distances = paired_distances(embeddings[:, None], others)  # (batch, 4)
     pair, ends = distances[:, :2], distances[:, 2:]
     ends = ends.detach() if detach_range else ends
-    low = ends[:, :1]
-    span = ends[:, 1:] - low
-    flat = span == 0
-    ranks = (pair - low) / span.masked_fill(flat, math.inf)
+    spans = ends - ends.flip(1)  # D_max - D_min for the positive, its negative for the negative
+    flat = spans == 0
+    rooms = (ends - pair) / spans.masked_fill(flat, math.inf)
     # Rounding may leave [0, 1]. Put back as a constant: a clamp stops the gradient at its ends.
-    ranks = ranks + (ranks.clamp(0, 1) - ranks).detach()
-    return ranks.masked_fill(flat, 0.5), has_positive, has_negative
+    rooms = rooms + (rooms.clamp(0, 1) - rooms).detach()
+    return rooms.masked_fill(flat, 0.5), exist
 
 
-def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Indices of the farthest positive, nearest negative, nearest and farthest other sample."""
+def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices of the farthest positive, nearest negative, farthest and nearest other sample.
+
+    And whether the first two exist, (batch, 2).
+    """
     squares = squared_distances(embeddings)
     same = labels[:, None] == labels
     squares.fill_diagonal_(-1)  # no positive of itself, and never the farthest
@@ -89,10 +93,9 @@ def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor,
     squares.fill_diagonal_(math.inf)
     nearest = squares.min(1)
     negative = squares.masked_fill_(same, math.inf).min(1)
-    chosen = torch.stack(
-        [positive.indices, negative.indices, nearest.indices, farthest.indices], dim=1
-    )
-    return chosen, positive.values >= 0, negative.values < math.inf
+    order = (positive, negative, farthest, nearest)
+    chosen = torch.stack([extreme.indices for extreme in order], dim=1)
+    return chosen, torch.stack([positive.values >= 0, negative.values < math.inf], dim=1)
 
 
 def _transfer(ranks: Tensor, alpha: float) -> Tensor:
@@ -113,10 +116,10 @@ def rank_statistics(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     labels = checks.with_labels(embeddings, labels)
     if len(embeddings) == 1:
         return embeddings.new_zeros(()), embeddings.new_zeros(())
-    chosen, has_positive, has_negative = _four_neighbors(embeddings, labels)
-    positive, negative, nearest, farthest = chosen.unbind(1)
-    no_push = has_negative & (negative == nearest)
-    no_pull = has_positive & (positive == farthest)
+    chosen, exist = _four_neighbors(embeddings, labels)
+    positive, negative, farthest, nearest = chosen.unbind(1)
+    no_push = exist[:, 1] & (negative == nearest)
+    no_pull = exist[:, 0] & (positive == farthest)
     return no_push.float().mean(), no_pull.float().mean()
 
 

@@ -2,12 +2,12 @@
 
     hinge(a, p, n) = max(0, D_ap - D_an + margin),   D squared unless squared=False
 
-- "all": every anchor, positive and negative of the batch; reduction "sum", "mean" over all triplets,
-  or "mean_active" over those above 0.
+- "all": every anchor, positive and negative of the batch; reduction "sum", "mean" over all
+  triplets, or "mean_active" over those above 0.
 - "semi_hard": for each ordered pair (a, p) the nearest negative farther than p, or the farthest
   negative if none is; mean over these pairs. Schroff et al., FaceNet, CVPR 2015.
-- "batch_hard": for each anchor its farthest positive and nearest negative; mean over the anchors that
-  have both. Hermans et al. 2017.
+- "batch_hard": for each anchor its farthest positive and nearest negative; mean over the anchors
+  that have both. Hermans et al. 2017.
 
 DML-DA paper Eq. 3. The all-triplet sum takes no table of triplets: for each anchor the thresholds
 D_ap + margin are sorted, each negative finds its place among them, and counts of places give how

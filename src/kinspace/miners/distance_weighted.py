@@ -21,7 +21,7 @@ from kinspace.distances import euclidean_distances
 from kinspace.numerics import unit
 from kinspace.pairs import different_pairs, positives
 
-__all__ = ["distance_weighted", "distance_weights"]
+__all__ = ["distance_weighted", "distance_weights", "drawn_triplets"]
 
 
 @torch.no_grad()
@@ -39,19 +39,7 @@ def distance_weights(
     labels = checks.with_labels(embeddings, labels)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    dim = embeddings.shape[1]
-    distances = euclidean_distances(unit(embeddings))
-    negatives = different_pairs(labels)
-    # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
-    clipped = distances.clamp(min=cutoff)
-    inside = (1 - clipped.square() / 4).clamp(min=torch.finfo(distances.dtype).tiny)
-    logs = -((dim - 2) * clipped.log() + (dim - 3) / 2 * inside.log())
-    usable = negatives & (distances < nonzero_cutoff)
-    logs = torch.where(usable, logs, -math.inf)
-    top = logs.amax(1, keepdim=True)
-    weights = torch.exp(logs - top.masked_fill(top == -math.inf, 0))
-    weights = torch.where(usable.any(1, keepdim=True), weights, negatives.to(weights.dtype))
-    return weights / weights.sum(1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+    return _weights(unit(embeddings), labels, cutoff, nonzero_cutoff)
 
 
 @torch.no_grad()
@@ -70,18 +58,47 @@ def distance_weighted(
     tensor([[0, 1, 2],
             [1, 0, 2]])
     """
-    weights = distance_weights(embeddings, labels, cutoff=cutoff, nonzero_cutoff=nonzero_cutoff)
-    index, real = positives(labels.long())
-    real = real & (weights.sum(1, keepdim=True) > 0)
-    anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
+    labels = checks.with_labels(embeddings, labels)
+    checks.positive("cutoff", cutoff)
+    checks.positive("nonzero_cutoff", nonzero_cutoff)
+    return drawn_triplets(
+        unit(embeddings), labels, generator, cutoff=cutoff, nonzero_cutoff=nonzero_cutoff
+    )
+
+
+def drawn_triplets(
+    directions: Tensor,
+    labels: Tensor,
+    generator: torch.Generator | None,
+    *,
+    cutoff: float,
+    nonzero_cutoff: float,
+) -> Tensor:
+    """`distance_weighted` on checked arguments and rows of length 1."""
     # Drawn by inverse cumulative weights, one draw a positive: no (triplets, batch) table.
+    steps = _weights(directions, labels, cutoff, nonzero_cutoff).cumsum(1)
+    total = steps[:, -1:]
+    index, real = positives(labels)
     draws = torch.rand(
         index.shape, generator=generator, device=None if generator is None else generator.device
     )
-    steps = weights.cumsum(1)
     # kept under the total, which rounding could otherwise reach: no sample lies beyond it
     below = 1 - torch.finfo(steps.dtype).eps
-    negative = torch.searchsorted(
-        steps, draws.to(steps).clamp_(max=below) * steps[:, -1:], right=True
-    )
-    return torch.stack([anchors, index, negative], dim=2)[real]
+    negative = torch.searchsorted(steps, draws.to(steps).clamp_(max=below) * total, right=True)
+    anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
+    return torch.stack([anchors, index, negative], dim=2)[real & (total > 0)]
+
+
+def _weights(directions: Tensor, labels: Tensor, cutoff: float, nonzero_cutoff: float) -> Tensor:
+    dim = directions.shape[1]
+    distances = euclidean_distances(directions)
+    negatives = different_pairs(labels)
+    usable = negatives & (distances < nonzero_cutoff)
+    clipped = distances.clamp_(min=cutoff)
+    # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
+    inside = (1 - clipped.square() / 4).clamp_(min=torch.finfo(distances.dtype).tiny)
+    logs = clipped.log_().mul_(2 - dim).add_(inside.log_(), alpha=(3 - dim) / 2)
+    logs.masked_fill_(~usable, -math.inf)
+    # a row of -inf has no softmax: there all negatives are equal
+    even = negatives / negatives.sum(1, keepdim=True).clamp(min=1)
+    return torch.where(usable.any(1, keepdim=True), logs.softmax(1), even.to(logs.dtype))

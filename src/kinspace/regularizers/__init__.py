@@ -1,8 +1,9 @@
 """Regularizers: added to any loss with a weight. `REGULARIZERS` maps names to modules.
 
-Every module may be called as `module(vectors, labels)`. For density, orthogonal and entropy the vectors
-are a batch of embeddings; for the spreads they are class centers, one row a class (proxies of a loss, or
-means of the batch), and the labels only say which to keep when centers are sampled.
+Every module may be called as `module(vectors, labels)`. For density, orthogonal and entropy the
+vectors are a batch of embeddings; for the spreads they are class centers, one row a class
+(proxies of a loss, or means of the batch), and the labels only say which to keep when centers are
+sampled.
 """
 
 from torch import nn

@@ -1,4 +1,4 @@
-"""A part of the centers where there are many: all pairs of 100,000 classes are not needed each step."""
+"""A part of the centers where there are many: no step needs all pairs of 100,000 classes."""
 
 from __future__ import annotations
 

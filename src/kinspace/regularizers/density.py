@@ -3,14 +3,15 @@
     D_c  = mean_{i in c} ||f_i - mu_c||^2,   mu_c = mean_{i in c} f_i
     L_DA = mean_c (D_c - t_c)^2 - mean_c t_c + 1/C^2 sum_{c,e} (o_e^eta t_c - o_c^eta t_e)^2
 
-over the C classes with at least two samples in the batch; none: 0. t_c is the learnt target of class c,
-o_c the average intra-class distance of its pretrained features before the embedding layer, once, over
-the training set. The last term keeps the ratios of the targets near those of the originals; without
-originals it is left out (Eq. 6, the paper's "minus" variants). The gradient passes through mu_c.
+over the C classes with at least two samples in the batch; none: 0. t_c is the learnt target of
+class c, o_c the average intra-class distance of its pretrained features before the embedding
+layer, once, over the training set. The last term keeps the ratios of the targets near those of
+the originals; without originals it is left out (Eq. 6, the paper's "minus" variants). The
+gradient passes through mu_c.
 
-Li et al., Deep metric learning with density adaptivity, IEEE TMM 2019, Eq. 5-8. It is a regularizer for
-any loss; the paper's weight is 10 and its embeddings are unit vectors. Use it with a loss that is a
-mean: beside a sum over all pairs the weight 10 does almost nothing.
+Li et al., Deep metric learning with density adaptivity, IEEE TMM 2019, Eq. 5-8. It is a
+regularizer for any loss; the paper's weight is 10 and its embeddings are unit vectors. Use it
+with a loss that is a mean: beside a sum over all pairs the weight 10 does almost nothing.
 
 The double sum takes O(C): with a = o^eta and the projection p = (a.t / a.a) a it is
 2 (a.a) ||t - p||^2, which unlike 2 (a.a)(t.t) - 2 (a.t)^2 loses no digits as t comes to fit a.
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.numerics import full_precision
-from kinspace.pairs import group_ids
+from kinspace.pairs import class_slots, class_sums
 
 __all__ = ["DensityAdaptivity", "density"]
 
@@ -66,14 +67,13 @@ def density(
 
 def _densities(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Per class of the batch: density, label, and whether it has two samples. All (batch,)."""
-    groups = group_ids(labels)
-    ones = torch.ones_like(embeddings[:, 0])
-    counts = torch.zeros_like(ones).index_add(0, groups, ones)
+    slots = class_slots(labels)
+    sums, counts = class_sums(embeddings, slots, len(labels))
     share = 1 / counts.clamp(min=1)
-    means = torch.zeros_like(embeddings).index_add(0, groups, embeddings) * share[:, None]
-    offsets = (embeddings - means.index_select(0, groups)).square().sum(1)
-    densities = torch.zeros_like(ones).index_add(0, groups, offsets) * share
-    classes = torch.zeros_like(labels).scatter(0, groups, labels)
+    means = sums * share[:, None]
+    offsets = (embeddings - means.index_select(0, slots)).square().sum(1)
+    densities = torch.zeros_like(share).index_add(0, slots, offsets) * share
+    classes = torch.zeros_like(labels).scatter_(0, slots, labels)
     return densities, classes, counts >= 2
 
 

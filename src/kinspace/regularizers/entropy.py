@@ -4,8 +4,8 @@
 
 the negative entropy up to a constant, h the bandwidth. One sample alone: 0.
 
-The DML-DA paper compares with an entropy regularizer (EN) without giving a formula. This resubstitution
-estimate is our choice.
+The DML-DA paper compares with an entropy regularizer (EN) without giving a formula. This
+resubstitution estimate is our choice.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 u are the centers scaled to length 1. Chords below 1e-6 count as 1e-6, without gradient: two centers
 in one place have no direction to part in.
 
-Liu et al., Learning towards minimum hyperspherical energy, NeurIPS 2018, Eq. 1 (there a sum). In power
-means PM over the n ordered pairs, n E_s = n PM_{-s}(d)^{-s} and n E_0 = -n log PM_0(d). The skewed-mean
-paper (Eq. 3) prints the squared distance in place of d.
+Liu et al., Learning towards minimum hyperspherical energy, NeurIPS 2018, Eq. 1 (there a sum). In
+power means PM over the n ordered pairs, n E_s = n PM_{-s}(d)^{-s} and n E_0 = -n log PM_0(d). The
+skewed-mean paper (Eq. 3) prints the squared distance in place of d.
 """
 
 from __future__ import annotations

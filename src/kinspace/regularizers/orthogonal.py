@@ -2,8 +2,9 @@
 
     R = M1^2 + max(0, M2 - 1/d)
 
-M1 and M2 are the first and second moment of the inner product over the pairs of different classes, d the
-dimension: for random unit vectors they are 0 and 1/d. No such pair: 0. The embeddings are used as given.
+M1 and M2 are the first and second moment of the inner product over the pairs of different
+classes, d the dimension: for random unit vectors they are 0 and 1/d. No such pair: 0. The
+embeddings are used as given.
 
 Zhang et al., Learning spread-out local feature descriptors, ICCV 2017, Eq. 5-6.
 """

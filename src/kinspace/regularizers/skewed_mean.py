@@ -6,10 +6,11 @@
 
 s_ij is the cosine of centers i and j. The larger g or t, the more the nearest centers count.
 
-Skewed-mean paper (its file is titled after another paper), Eq. 7-8. Where we deviate from the print:
-- Eq. 8's R1 has a margin inside the exponent, where it only adds a constant; the second form is the one
-  in which a margin matters. The mean (Eq. 7) in place of the sum makes R1 the log-exp mean it is
-  called, and comparable between numbers of classes.
+Skewed-mean paper (its file is titled after another paper), Eq. 7-8. Where we deviate from the
+print:
+- Eq. 8's R1 has a margin inside the exponent, where it only adds a constant; the second form is
+  the one in which a margin matters. The mean (Eq. 7) in place of the sum makes R1 the log-exp
+  mean it is called, and comparable between numbers of classes.
 - A negative cosine has no power mean: hence the map to (1 + s)/2.
 - The text says that the farthest pairs are pushed; Eq. 8 weights the nearest. We build Eq. 8.
 - Minimizing with g < 0 or t <= 1 collapses the centers onto one point or two poles: a warning.
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import warnings
 
-import torch
 from torch import Tensor, nn
 
 from kinspace import checks
@@ -39,6 +39,7 @@ def log_exp_spread(
 ) -> Tensor:
     """R1 (module docstring); one center alone: 0.
 
+    >>> import torch
     >>> log_exp_spread(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     tensor(0.)
     """
@@ -56,6 +57,7 @@ def log_exp_spread(
 def power_spread(centers: Tensor, *, power: float = 4.0) -> Tensor:
     """R2 (module docstring); one center alone: 0.
 
+    >>> import torch
     >>> power_spread(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     tensor(0.5000)
     """
@@ -102,6 +104,7 @@ class LogExpSpread(nn.Module):
     max_centers: of more centers than these a sample is taken at each call, the classes of `labels`
     first (`kinspace.regularizers.center_sample`).
 
+    >>> import torch
     >>> LogExpSpread()(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     tensor(0.)
     """
@@ -131,6 +134,7 @@ class LogExpSpread(nn.Module):
 class PowerSpread(nn.Module):
     """`power_spread` as a module; max_centers and seed as in `LogExpSpread`.
 
+    >>> import torch
     >>> PowerSpread()(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     tensor(0.5000)
     """

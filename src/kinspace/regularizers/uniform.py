@@ -4,9 +4,10 @@
 
 u are the centers scaled to length 1. The +1 keeps it finite where centers meet.
 
-Duan et al., UniformFace: learning deep equidistributed representation for face recognition, CVPR 2019,
-Eq. 5. Without the +1 it would be 1/PM_{-1}(d), one over the harmonic mean of the chords. (The skewed-mean
-paper says that lambda = -1 gives UniformFace; the sign is wrong and the +1 left out.)
+Duan et al., UniformFace: learning deep equidistributed representation for face recognition, CVPR
+2019, Eq. 5. Without the +1 it would be 1/PM_{-1}(d), one over the harmonic mean of the chords.
+(The skewed-mean paper says that lambda = -1 gives UniformFace; the sign is wrong and the +1 left
+out.)
 """
 
 from __future__ import annotations
