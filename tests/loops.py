@@ -654,6 +654,20 @@ def softmax_loss(
     return total / len(classes)
 
 
+def normalized_softmax_loss(
+    embeddings: Tensor, labels: Tensor, weight: Tensor, *, scale: float = 20.0
+) -> Tensor:
+    classes = labels.tolist()
+    directions = units(weight)
+    total = zero_of(embeddings, weight)
+    for x, label in zip(units(embeddings), classes, strict=True):
+        logits = [scale * dot(x, direction) for direction in directions]
+        rest = [logit - logits[label] for z, logit in enumerate(logits) if z != label]
+        if rest:
+            total = total + log1p_sum_exp(rest)
+    return total / len(classes)
+
+
 def center_loss(embeddings: Tensor, labels: Tensor, centers: Tensor) -> Tensor:
     total = zero_of(embeddings, centers)
     for x, label in zip(embeddings, labels.tolist(), strict=True):

@@ -91,7 +91,10 @@ METHODS = [
         [{}, {"beta": 0.0}, {"beta": 1.0, "norm_weight": 0.0}, {"margin": "printed"}],
     ),
     Method(
-        "fixed_margin_loss", "losses", _with("centers"), [{}, {"multiplier": 1}, {"multiplier": 4}]
+        "fixed_margin_loss",
+        "losses",
+        _with("centers"),
+        [{}, {"multiplier": 1}, {"multiplier": 4, "norm_weight": 0.1}],
     ),
     Method(
         "nra_loss",
@@ -133,7 +136,11 @@ METHODS = [
         "multi_similarity_loss",
         "losses",
         _labels,
-        [{}, {"beta": 10.0, "mining_margin": None}, {"mining_margin": 0.5, "base": 0.2}],
+        [
+            {},
+            {"beta": 10.0, "mining_margin": None},
+            {"mining_margin": 0.5, "alpha": 5.0, "base": 0.2},
+        ],
     ),
     Method("circle_loss", "losses", _labels, [{}, {"scale": 16.0, "margin": 0.4}]),
     Method("margin_loss", "losses", _triplets, [{}, {"margin": 0.5, "boundary": 0.8}]),

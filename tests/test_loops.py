@@ -55,6 +55,7 @@ SIGNATURES = [
     "histogram_loss(embeddings, labels, *, bins=101)",
     "nca_loss(embeddings, labels)",
     "softmax_loss(embeddings, labels, weight, bias=None)",
+    "normalized_softmax_loss(embeddings, labels, weight, *, scale=20.0)",  # ours, not printed
     "center_loss(embeddings, labels, centers)",
     "clustering_loss(embeddings, labels, *, margin_weight=1.0)",
     "density(embeddings, labels, targets, original=None, *, eta=0.5)",
@@ -218,6 +219,7 @@ CALLS: dict[str, Call] = {
     "histogram_loss": on_batch(loops.histogram_loss, bins=11),
     "nca_loss": on_batch(loops.nca_loss),
     "softmax_loss": with_centers(loops.softmax_loss),
+    "normalized_softmax_loss": with_centers(loops.normalized_softmax_loss),
     "center_loss": with_centers(loops.center_loss),
     "clustering_loss": on_batch(loops.clustering_loss),
     "density": density,

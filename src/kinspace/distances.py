@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinspace.numerics import safe_sqrt
+from kinspace.numerics import full_precision, safe_sqrt
 
 __all__ = ["euclidean_distances", "paired_distances", "squared_distances"]
 
@@ -23,6 +23,7 @@ CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error 
 CHUNK = 2**22  # numbers of differences made at a time
 
 
+@full_precision
 def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     """||x_i - y_j||^2, (rows of x, rows of y); y = x where left out.
 
@@ -67,7 +68,7 @@ def _product_form(x: Tensor, y: Tensor, triangle: bool) -> tuple[Tensor, Tensor 
         return squares.clamp_(min=0), None
     close = squares <= (x_squares[:, None] + y_squares).mul_(CLOSE)
     pairs = (close.triu_(1) if triangle else close).nonzero().T
-    for rows, columns in _chunks(pairs, x.shape[1]):
+    for rows, columns, _ in _chunks(pairs, x.shape[1], pairs[0]):
         exact = (x[rows] - y[columns]).square_().sum(1)
         squares[rows, columns] = exact
         if triangle:
@@ -75,11 +76,24 @@ def _product_form(x: Tensor, y: Tensor, triangle: bool) -> tuple[Tensor, Tensor 
     return squares, pairs
 
 
-def _chunks(pairs: Tensor, dim: int) -> Iterator[tuple[Tensor, Tensor]]:
-    step = max(1, CHUNK // dim)
-    for start in range(0, pairs.shape[1], step):
-        rows, columns = pairs[:, start : start + step]
-        yield rows, columns
+def _chunks(
+    pairs: Tensor | None, dim: int, values: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The pairs, and one value for each, in parts whose differences fit CHUNK."""
+    if pairs is not None and values is not None:
+        step = max(1, CHUNK // dim)
+        for start in range(0, len(values), step):
+            rows, columns = pairs[:, start : start + step]
+            yield rows, columns, values[start : start + step]
+
+
+def _take(weights: Tensor, pairs: Tensor | None) -> Tensor | None:
+    """The entries of a table at the close pairs, which become 0 in the table itself."""
+    if pairs is None or not pairs.shape[1]:
+        return None
+    taken = weights[pairs[0], pairs[1]]
+    weights[pairs[0], pairs[1]] = 0
+    return taken
 
 
 class _SelfDistances(torch.autograd.Function):
@@ -95,17 +109,14 @@ class _SelfDistances(torch.autograd.Function):
         x, pairs = ctx.saved_tensors
         x = x - x.mean(0)
         weights = grad + grad.T
-        total = weights
-        if pairs is not None and pairs.shape[1]:
-            rows, columns = pairs
-            zero = weights.new_zeros(())
-            total = weights.index_put((rows, columns), zero).index_put((columns, rows), zero)
+        close = _take(weights, pairs)
+        if pairs is not None:
+            _take(weights, pairs.flip(0))
         # 2 sum_j w_ij (x_i - x_j)
-        slope = 2 * (total.sum(1, keepdim=True) * x - total @ x)
-        if total is not weights:
-            for rows, columns in _chunks(pairs, x.shape[1]):
-                pull = 2 * weights[rows, columns, None] * (x[rows] - x[columns])
-                slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
+        slope = 2 * (weights.sum(1, keepdim=True) * x - weights @ x)
+        for rows, columns, own in _chunks(pairs, x.shape[1], close):
+            pull = 2 * own[:, None] * (x[rows] - x[columns])
+            slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
         return slope
 
 
@@ -122,14 +133,12 @@ class _CrossDistances(torch.autograd.Function):
         x, y, pairs = ctx.saved_tensors
         middle = y.mean(0)
         x, y = x - middle, y - middle
-        total = grad
-        if pairs is not None and pairs.shape[1]:
-            total = grad.index_put(tuple(pairs), grad.new_zeros(()))
-        x_slope = 2 * (total.sum(1)[:, None] * x - total @ y)
-        y_slope = 2 * (total.sum(0)[:, None] * y - total.T @ x)
-        if total is not grad:
-            for rows, columns in _chunks(pairs, x.shape[1]):
-                pull = 2 * grad[rows, columns, None] * (x[rows] - y[columns])
-                x_slope = x_slope.index_add(0, rows, pull)
-                y_slope = y_slope.index_add(0, columns, -pull)
+        weights = grad.clone()
+        close = _take(weights, pairs)
+        x_slope = 2 * (weights.sum(1)[:, None] * x - weights @ y)
+        y_slope = 2 * (weights.sum(0)[:, None] * y - weights.T @ x)
+        for rows, columns, own in _chunks(pairs, x.shape[1], close):
+            pull = 2 * own[:, None] * (x[rows] - y[columns])
+            x_slope = x_slope.index_add(0, rows, pull)
+            y_slope = y_slope.index_add(0, columns, -pull)
         return x_slope, y_slope

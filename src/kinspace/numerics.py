@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,16 +27,17 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def full_precision(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def full_precision(function: Callable[P, R]) -> Callable[P, R]:
     """Run a loss in float32 or better: autocast off, half precision arguments raised.
 
     Sums over a batch and exponentials of scaled similarities do not fit float16 or bfloat16.
     """
 
     @functools.wraps(function)
-    def in_full_precision(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def in_full_precision(*args: P.args, **kwargs: P.kwargs) -> R:
         raised: Any = tuple(_raise_half(value) for value in args)
         first = args[0] if args else None
         device = first.device.type if isinstance(first, Tensor) else "cpu"
@@ -124,10 +125,10 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mask: Tensor | None, dim: int, plus_one: bool) -> Tensor:
-        kept = logits if mask is None else torch.where(mask, logits, -math.inf)
+        kept = logits.clone() if mask is None else torch.where(mask, logits, -math.inf)
         top = kept.amax(dim, keepdim=True)
         top = top.clamp_(min=0) if plus_one else top.masked_fill_(top == -math.inf, 0)
-        total = (kept - top).exp_().sum(dim, keepdim=True)
+        total = kept.sub_(top).exp_().sum(dim, keepdim=True)
         # expm1 keeps log(1 + s) exact for the smallest s, where top is 0
         rest = torch.log1p(total + torch.expm1(-top)) if plus_one else torch.log(total)
         result = (rest + top).squeeze(dim)
@@ -142,9 +143,13 @@ class _LogSumExp(torch.autograd.Function):
         if not ctx.plus_one:
             # an empty row has result -inf and nothing kept: its weights are exp(-inf), not NaN
             result = result.masked_fill(result == -math.inf, 0)
-        kept = logits if mask is None else torch.where(mask, logits, -math.inf)
-        weights = torch.exp(kept - result.unsqueeze(ctx.dim))
-        return weights * grad.unsqueeze(ctx.dim), None, None, None
+        result, grad = result.unsqueeze(ctx.dim), grad.unsqueeze(ctx.dim)
+        kept = logits - result if mask is None else torch.where(mask, logits, -math.inf)
+        if torch.is_grad_enabled():  # for a second derivative
+            weights = torch.exp(kept if mask is None else kept - result) * grad
+        else:  # in place: a new table of this size costs as much as the exponentials
+            weights = (kept if mask is None else kept.sub_(result)).exp_().mul_(grad)
+        return weights, None, None, None
 
 
 def log_sum_exp(logits: Tensor, mask: Tensor | None = None, *, dim: int = -1) -> Tensor:

@@ -56,8 +56,15 @@ def almn_loss(
     >>> almn_loss(torch.eye(2), torch.tensor([0, 1]), torch.eye(2), beta=0.0, norm_weight=0.0)
     tensor(0.3133)
     """
-    labels, own = _own_centers(embeddings, labels, centers, beta, margin)
     checks.finite("norm_weight", norm_weight, at_least=0)
+    labels, own = _own_centers(embeddings, labels, centers, beta, margin)
+    return _loss(embeddings, labels, own, beta, norm_weight, margin)
+
+
+@full_precision
+def _loss(
+    embeddings: Tensor, labels: Tensor, own: Tensor, beta: float, norm_weight: float, margin: str
+) -> Tensor:
     different = different_pairs(labels)
     virtual = _beyond(embeddings, own, beta * _chord(embeddings, own, different, margin))
     terms = anchored_softmax(own, embeddings, (virtual * own).sum(1), different)
@@ -157,16 +164,8 @@ class ALMN(nn.Module):
         register_centers(self, num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        rate = self.rate if self.training else None
-        centers = follow(self.centers, self.seen, embeddings, labels, rate)
-        return almn_loss(
-            embeddings,
-            labels,
-            centers,
-            beta=self.beta,
-            norm_weight=self.norm_weight,
-            margin=self.margin,
-        )
+        labels, own = follow(self, embeddings, labels)
+        return _loss(embeddings, labels, own, self.beta, self.norm_weight, self.margin)
 
     def extra_repr(self) -> str:
         return f"beta={self.beta}, norm_weight={self.norm_weight}, margin={self.margin!r}"

@@ -30,7 +30,12 @@ def center_loss(embeddings: Tensor, labels: Tensor, centers: Tensor) -> Tensor:
     """
     centers = checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
-    offsets = embeddings - centers.index_select(0, labels)
+    return _loss(embeddings, centers.index_select(0, labels))
+
+
+@full_precision
+def _loss(embeddings: Tensor, own: Tensor) -> Tensor:
+    offsets = embeddings - own
     return offsets.square().sum() / (2 * len(embeddings))
 
 
@@ -52,9 +57,8 @@ class Center(nn.Module):
         register_centers(self, num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        rate = self.rate if self.training else None
-        centers = follow(self.centers, self.seen, embeddings, labels, rate)
-        return center_loss(embeddings, labels, centers)
+        _, own = follow(self, embeddings, labels)
+        return _loss(embeddings, own)
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"

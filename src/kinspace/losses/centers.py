@@ -9,6 +9,8 @@ starts at its batch mean; the papers do not say, and a start at 0 would pull the
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
@@ -41,6 +43,15 @@ def _moved(centers: Tensor, sums: Tensor, counts: Tensor, rate: float) -> Tensor
     return centers + (sums - counts * centers) * (rate / (1 + counts))
 
 
+class HasCenters(Protocol):
+    """A module with class centers: those `register_centers` gave it, and the rate they move at."""
+
+    centers: Tensor
+    seen: Tensor
+    rate: float
+    training: bool
+
+
 def register_centers(module: nn.Module, num_classes: int, dim: int) -> None:
     """Give a module the buffers `centers` (classes, dim) and `seen` (classes,)."""
     checks.whole("num_classes", num_classes, at_least=1)
@@ -50,20 +61,20 @@ def register_centers(module: nn.Module, num_classes: int, dim: int) -> None:
 
 
 @torch.no_grad()
-def follow(
-    centers: Tensor, seen: Tensor, embeddings: Tensor, labels: Tensor, rate: float | None
-) -> Tensor:
-    """The centers to use for a batch: the batch mean for classes not seen so far.
+def follow(module: HasCenters, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The checked labels and, for each sample, the center of its class before this batch.
 
-    With a rate the given buffers then move by the batch, in place; None leaves them.
+    Classes not seen so far have their batch mean. In training the module's centers then move.
     """
+    centers = module.centers
     checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
     sums, counts = class_sums(embeddings.to(centers.dtype), labels, len(centers))
     present = counts > 0
     means = sums / counts.clamp(min=1)[:, None]
-    started = torch.where((present & ~seen)[:, None], means, centers)
-    if rate is not None:
-        centers.copy_(_moved(started, sums, counts, rate))
-        seen |= present
-    return started
+    started = torch.where((present & ~module.seen)[:, None], means, centers)
+    if module.training:
+        centers.copy_(_moved(started, sums, counts, module.rate))
+        module.seen |= present
+    own = started.index_select(0, labels)
+    return labels, own if embeddings.dtype.itemsize < 4 else own.to(embeddings.dtype)

@@ -9,8 +9,9 @@ best S is found greedily, one medoid at a time; it is a constant of the gradient
 
 Oh Song et al., Deep metric learning via facility location, CVPR 2017, Eq. 4-7 and algorithm 1.
 Their algorithm 2, a local search by swaps after the greedy one, is left out: it is as long again
-and moves the maximum little. Unlike all other losses here this one takes one step after another,
-a class each, so its time grows with classes x N^2 and a GPU helps little.
+and moves the maximum little. Unlike all other losses here
+this one takes one step after another, a class each, with products of (N, N) tables: up to
+classes x N^3 operations, for which a GPU helps little. It is here for comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     """Clustering loss (module docstring).
 
     Medoids 0 and 2 recover the classes; the margin prefers two medoids in one class:
-    -8 less -2, and 1 less its NMI on top, never pays, so the loss is 0.
+    -17 less -2, and 1 less its NMI on top, never pays, so the loss is 0.
 
     >>> x = torch.tensor([[0.0], [1.0], [9.0], [10.0]])
     >>> clustering_loss(x, torch.tensor([0, 0, 1, 1]))

@@ -41,16 +41,22 @@ def contrastive_loss(
     checks.choice("reduction", reduction, REDUCTIONS)
     squares = squared_distances(embeddings)
     different = different_pairs(labels)
-    # Ordered pairs: every unordered one twice, and the diagonal adds D = 0 to the same pairs.
-    pull = squares.masked_fill(different, 0).sum() / 2
-    push = torch.where(different, margin - squares, 0).relu().sum() / 2
-    if reduction == "sum":
-        return pull + push
-    pushed = different.sum() / 2
-    total = len(labels) * (len(labels) - 1) / 2
-    if reduction == "mean":
-        return (pull + push) / max(total, 1)
-    return pull / (total - pushed).clamp(min=1) + push / pushed.clamp(min=1)
+    pull, push = _pair_weights(different, reduction, squares.dtype)
+    # The weight of each distance is a constant: no table for a hinge, nor for its gradient. The
+    # diagonal, D = 0, may go with the same pairs.
+    active = different & (squares.detach() < margin)
+    weights = torch.where(active, -push, torch.where(different, 0, pull))
+    return (weights * squares).sum() + margin * push * active.sum()
+
+
+def _pair_weights(different: Tensor, reduction: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The weight of an ordered same and of an ordered different pair: half an unordered one's."""
+    pushed = different.sum().to(dtype)
+    total = len(different) * (len(different) - 1)
+    if reduction == "mean_each":
+        return 1 / (total - pushed).clamp(min=1), 1 / pushed.clamp(min=1)
+    weight = torch.full_like(pushed, 0.5 if reduction == "sum" else 1 / max(total, 1))
+    return weight, weight
 
 
 class Contrastive(nn.Module):

@@ -44,7 +44,13 @@ def fixed_margin_loss(
     checks.finite("norm_weight", norm_weight, at_least=0)
     centers = checks.matching_rows("centers", centers, embeddings).detach()
     labels = checks.with_labels(embeddings, labels, len(centers))
-    own = centers.index_select(0, labels)
+    return _loss(embeddings, labels, centers.index_select(0, labels), multiplier, norm_weight)
+
+
+@full_precision
+def _loss(
+    embeddings: Tensor, labels: Tensor, own: Tensor, multiplier: int, norm_weight: float
+) -> Tensor:
     lengths = torch.linalg.vector_norm(embeddings, dim=1) * torch.linalg.vector_norm(own, dim=1)
     cosine = (unit(embeddings) * unit(own)).sum(1)
     positive = lengths * _multiplied(cosine, multiplier)
@@ -89,15 +95,8 @@ class FixedMargin(nn.Module):
         register_centers(self, num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        rate = self.rate if self.training else None
-        centers = follow(self.centers, self.seen, embeddings, labels, rate)
-        return fixed_margin_loss(
-            embeddings,
-            labels,
-            centers,
-            multiplier=self.multiplier,
-            norm_weight=self.norm_weight,
-        )
+        labels, own = follow(self, embeddings, labels)
+        return _loss(embeddings, labels, own, self.multiplier, self.norm_weight)
 
     def extra_repr(self) -> str:
         return f"multiplier={self.multiplier}, norm_weight={self.norm_weight}"

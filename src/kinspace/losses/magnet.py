@@ -17,6 +17,8 @@ zero gradient on normalized embeddings. Here V enters once. eps keeps a batch of
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -41,8 +43,8 @@ def magnet_loss(
 
     clusters: for each sample its row in cluster_labels; cluster_labels: the class of each cluster.
 
-    Clusters at 0 and 2 with V = 4/3: each sample has 1/(2V) = 3/8 to its own mean, and 1.125 or
-    3.375 to the other; the value is the mean of relu(3/8 + 1 - 1.125 or 3.375 ...) = 0.125.
+    Means 0 and 2, V = 4/3: the inner samples are as far from the other mean as from their own,
+    1/(2V), and have term 1; the outer ones are at 9/(2V) from the other and have term 0.
 
     >>> x = torch.tensor([[-1.0], [1.0], [1.0], [3.0]])
     >>> magnet_loss(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
@@ -69,22 +71,26 @@ def magnet_terms(
     checks.finite("alpha", alpha)
     checks.finite("eps", eps, at_least=0)
     clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
-    squares, own, counts = _to_means(embeddings, clusters, len(cluster_labels))
-    scale = 0.5 / (own.sum() / max(len(own) - 1, 1) + eps)
-    impostors = cluster_labels != cluster_labels[clusters][:, None]  # (batch, clusters)
-    impostors &= counts > 0
-    nearest = log_sum_exp(squares * -scale, impostors)
-    has_impostor = impostors.any(1)
-    gap = own * scale + alpha + torch.where(has_impostor, nearest, 0)
-    return torch.where(has_impostor, gap.relu(), 0)
+    return _terms(embeddings, clusters, cluster_labels, alpha, eps)[0]
 
 
-def _to_means(embeddings: Tensor, clusters: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Squared distances to all batch means and to the own one, and the clusters' sizes."""
-    sums, counts = class_sums(embeddings, clusters, count)
+@full_precision
+def _terms(
+    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, alpha: float, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The loss of each sample, and V without eps."""
+    sums, counts = class_sums(embeddings, clusters, len(cluster_labels))
     means = sums / counts.clamp(min=1)[:, None]
     squares = squared_distances(embeddings, means)  # (batch, clusters)
-    return squares, squares.gather(1, clusters[:, None])[:, 0], counts
+    own = squares.gather(1, clusters[:, None])[:, 0]
+    variance = own.sum() / max(len(own) - 1, 1)
+    scale = 0.5 / (variance + eps)
+    impostors = cluster_labels != cluster_labels[clusters][:, None]
+    impostors &= counts > 0
+    nearest = log_sum_exp(squares * -scale, impostors)
+    has_impostor = nearest > -math.inf
+    gap = own * scale + alpha + torch.where(has_impostor, nearest, 0)
+    return torch.where(has_impostor, gap.relu(), 0), variance.detach()
 
 
 def _clusters(
@@ -138,23 +144,20 @@ class Magnet(nn.Module):
         clusters: Tensor | None = None,
         cluster_labels: Tensor | None = None,
     ) -> Tensor:
-        labels = checks.with_labels(embeddings, labels)
         if (clusters is None) != (cluster_labels is None):
             raise ValueError("Magnet: expected both clusters and cluster_labels, or neither")
         if clusters is None or cluster_labels is None:
+            labels = checks.with_labels(embeddings, labels)
             clusters = class_slots(labels)
             cluster_labels = torch.zeros_like(labels).scatter_(0, clusters, labels)
-        loss = magnet_loss(embeddings, clusters, cluster_labels, alpha=self.alpha, eps=self.eps)
+        else:
+            clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
+        terms, variance = _terms(embeddings, clusters, cluster_labels, self.alpha, self.eps)
         if self.training:
-            self._remember(embeddings, clusters, len(cluster_labels))
-        return loss
-
-    @torch.no_grad()
-    def _remember(self, embeddings: Tensor, clusters: Tensor, count: int) -> None:
-        _, own, _ = _to_means(embeddings.to(self.variance.dtype), clusters.long(), count)
-        self.batches += 1
-        share = (1 / self.batches).clamp(min=1 - self.momentum)
-        self.variance.lerp_(own.sum() / max(len(own) - 1, 1), share.to(self.variance.dtype))
+            self.batches += 1
+            share = (1 / self.batches).clamp(min=1 - self.momentum)
+            self.variance.lerp_(variance.to(self.variance.dtype), share.to(self.variance.dtype))
+        return terms.mean()
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}, eps={self.eps}, momentum={self.momentum}"

@@ -53,6 +53,8 @@ def anchored_softmax(
 
 def squared_norms(embeddings: Tensor, weight: float) -> Tensor:
     """weight/2 times the mean squared length of the embeddings."""
+    if weight == 0:
+        return embeddings.new_zeros(())
     return embeddings.square().sum() * (weight / (2 * len(embeddings)))
 
 

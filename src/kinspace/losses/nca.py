@@ -10,13 +10,15 @@ keeps the sample itself in both sums (a constant exp(0) that hides the rest); he
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.distances import squared_distances
-from kinspace.numerics import full_precision, log_sum_exp, zero_of
-from kinspace.pairs import off_diagonal
+from kinspace.numerics import full_precision, log_sum_exp
+from kinspace.pairs import same_pairs
 
 __all__ = ["NCA", "nca_loss"]
 
@@ -31,10 +33,9 @@ def nca_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
     tensor(0.2472)
     """
     labels = checks.with_labels(embeddings, labels)
-    if len(embeddings) == 1:
-        return zero_of(embeddings)
-    logits = -off_diagonal(squared_distances(embeddings))  # (batch, batch - 1)
-    same = off_diagonal(labels[:, None] == labels)
+    logits = -squared_distances(embeddings)
+    logits = logits.fill_diagonal_(-math.inf)  # no neighbor of itself
+    same = same_pairs(labels)
     terms = log_sum_exp(logits) - log_sum_exp(logits, same)
     return torch.where(same.any(1), terms, 0).mean()
 

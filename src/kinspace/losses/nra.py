@@ -11,7 +11,8 @@ gradient passes through all four distances; with `detach_range` D_min and D_max 
 all distances are equal r is 1/2 and has no gradient. An anchor without a positive (or negative)
 has that term 0 and still counts in the mean.
 
-Schall et al., Deep metric learning using nonlinear rank approximation, 2019, Eq. 6-13.
+Schall et al., Deep metric learning using similarities from nonlinear rank approximations, 2019,
+Eq. 6-13.
 
 Known weakness, stated by `rank_statistics`: an anchor whose nearest sample is a negative has r- =
 0, loss at its cap and gradient zero, and likewise r+ = 1. From scratch most anchors are there;
@@ -66,7 +67,8 @@ def _rooms(embeddings: Tensor, labels: Tensor, detach_range: bool) -> tuple[Tens
 
     The loss is -log(w + eps) of both, since 1 - w(r) = w(1 - r).
     """
-    chosen, exist = _four_neighbors(embeddings.detach(), labels)
+    chosen, squares = _four_neighbors(embeddings.detach(), labels)
+    exist = squares[:, :2].abs() < math.inf
     # The matrix chose; the four distances are made again, by differences, to be differentiated.
     others = embeddings.index_select(0, chosen.flatten()).view(*chosen.shape, -1)
     distances = paired_distances(embeddings[:, None], others)  # (batch, 4)
@@ -83,19 +85,19 @@ def _rooms(embeddings: Tensor, labels: Tensor, detach_range: bool) -> tuple[Tens
 def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Indices of the farthest positive, nearest negative, farthest and nearest other sample.
 
-    And whether the first two exist, (batch, 2).
+    And their squared distances, infinite where there is no such sample; both (batch, 4).
     """
     squares = squared_distances(embeddings)
     same = labels[:, None] == labels
-    squares.fill_diagonal_(-1)  # no positive of itself, and never the farthest
+    squares.fill_diagonal_(-math.inf)  # no positive of itself, and never the farthest
     farthest = squares.max(1)
-    positive = torch.where(same, squares, -1).max(1)
+    positive = torch.where(same, squares, -math.inf).max(1)
     squares.fill_diagonal_(math.inf)
     nearest = squares.min(1)
     negative = squares.masked_fill_(same, math.inf).min(1)
-    order = (positive, negative, farthest, nearest)
-    chosen = torch.stack([extreme.indices for extreme in order], dim=1)
-    return chosen, torch.stack([positive.values >= 0, negative.values < math.inf], dim=1)
+    four = (positive, negative, farthest, nearest)
+    indices = torch.stack([extreme.indices for extreme in four], dim=1)
+    return indices, torch.stack([extreme.values for extreme in four], dim=1)
 
 
 def _transfer(ranks: Tensor, alpha: float) -> Tensor:
@@ -106,8 +108,11 @@ def _transfer(ranks: Tensor, alpha: float) -> Tensor:
 
 
 @torch.no_grad()
+@full_precision
 def rank_statistics(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Fractions of anchors whose push (r- = 0) and whose pull (r+ = 1) have no gradient.
+    """Fractions of anchors whose push (r- = 0) and whose pull (r+ = 1) are at their caps.
+
+    There the loss of alpha > 1 has no gradient.
 
     >>> x = torch.tensor([[0.0], [4.0], [1.0], [5.0]])
     >>> rank_statistics(x, torch.tensor([0, 0, 1, 1]))
@@ -116,11 +121,9 @@ def rank_statistics(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     labels = checks.with_labels(embeddings, labels)
     if len(embeddings) == 1:
         return embeddings.new_zeros(()), embeddings.new_zeros(())
-    chosen, exist = _four_neighbors(embeddings, labels)
-    positive, negative, farthest, nearest = chosen.unbind(1)
-    no_push = exist[:, 1] & (negative == nearest)
-    no_pull = exist[:, 0] & (positive == farthest)
-    return no_push.float().mean(), no_pull.float().mean()
+    _, squares = _four_neighbors(embeddings, labels)
+    positive, negative, farthest, nearest = squares.unbind(1)
+    return (negative == nearest).float().mean(), (positive == farthest).float().mean()
 
 
 class NRA(nn.Module):

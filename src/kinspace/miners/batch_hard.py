@@ -12,12 +12,14 @@ from torch import Tensor
 
 from kinspace import checks
 from kinspace.distances import squared_distances
+from kinspace.numerics import full_precision
 from kinspace.pairs import different_pairs, same_pairs
 
 __all__ = ["batch_hard", "hardest"]
 
 
 @torch.no_grad()
+@full_precision
 def batch_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
     """The hardest triplet (anchor, positive, negative) of each anchor that has one, (T, 3).
 

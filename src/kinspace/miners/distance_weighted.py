@@ -18,13 +18,14 @@ from torch import Tensor
 
 from kinspace import checks
 from kinspace.distances import euclidean_distances
-from kinspace.numerics import unit
+from kinspace.numerics import full_precision, unit
 from kinspace.pairs import different_pairs, positives
 
 __all__ = ["distance_weighted", "distance_weights", "drawn_triplets"]
 
 
 @torch.no_grad()
+@full_precision
 def distance_weights(
     embeddings: Tensor, labels: Tensor, *, cutoff: float = 0.5, nonzero_cutoff: float = 1.4
 ) -> Tensor:
@@ -43,6 +44,7 @@ def distance_weights(
 
 
 @torch.no_grad()
+@full_precision
 def distance_weighted(
     embeddings: Tensor,
     labels: Tensor,
@@ -66,6 +68,8 @@ def distance_weighted(
     )
 
 
+@torch.no_grad()
+@full_precision
 def drawn_triplets(
     directions: Tensor,
     labels: Tensor,

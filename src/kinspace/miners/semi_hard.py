@@ -12,12 +12,14 @@ from torch import Tensor
 
 from kinspace import checks
 from kinspace.distances import squared_distances
+from kinspace.numerics import full_precision
 from kinspace.pairs import different_pairs, positives
 
 __all__ = ["semi_hard", "semi_hard_negatives"]
 
 
 @torch.no_grad()
+@full_precision
 def semi_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
     """A triplet (anchor, positive, negative) for each ordered positive pair, (T, 3).
 

@@ -13,7 +13,7 @@ print:
   mean it is called, and comparable between numbers of classes.
 - A negative cosine has no power mean: hence the map to (1 + s)/2.
 - The text says that the farthest pairs are pushed; Eq. 8 weights the nearest. We build Eq. 8.
-- Minimizing with g < 0 or t <= 1 collapses the centers onto one point or two poles: a warning.
+- Minimizing with g <= 0 or t <= 1 collapses the centers onto one point or two poles: a warning.
 
 MHE and UniformFace are relatives (`hyperspherical_energy`, `uniform`); with d the chords and n the
 number of ordered pairs, MHE_s = n PM_{-s}(d)^{-s}, MHE_0 = -n log PM_0(d).
@@ -80,10 +80,10 @@ def _check_sharpness(sharpness: float, margin: float | None) -> None:
         checks.finite("margin", margin)
         if sharpness == 0:
             raise ValueError("sharpness: expected a number other than 0 with a margin, got 0")
-    if sharpness < 0:
+    if sharpness <= 0:
         warnings.warn(
-            f"log_exp_spread with sharpness {sharpness:g} < 0 draws the centers together when "
-            "minimized; choose a sharpness above 0",
+            f"log_exp_spread with sharpness {sharpness:g} <= 0 collapses the centers onto one or "
+            "two points when minimized; choose a sharpness above 0",
             stacklevel=4,
         )
 
@@ -92,8 +92,8 @@ def _check_power(power: float) -> None:
     checks.finite("power", power)
     if power <= 1:
         warnings.warn(
-            f"power_spread with power {power:g} <= 1 collapses the centers onto few points when "
-            "minimized; choose a power above 1",
+            f"power_spread with power {power:g} <= 1 collapses the centers onto one or two points "
+            "when minimized; choose a power above 1",
             stacklevel=4,
         )
 

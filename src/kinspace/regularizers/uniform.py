@@ -1,4 +1,4 @@
-"""UniformFace's regularizer: the mean inverse distance of class centers, plus one.
+"""UniformFace's regularizer: the mean of one over the distance of class centers plus one.
 
     U = mean_{i != j} 1 / (d_ij + 1),   d_ij = ||u_i - u_j||
 

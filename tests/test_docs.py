@@ -1,0 +1,60 @@
+"""The Python in the documentation runs, and the methods page leaves no method out."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kinspace import losses, miners, numerics, regularizers
+
+ROOT = Path(__file__).parents[1]
+METHODS = ROOT / "docs/methods.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def _run(page: Path, names: dict[str, Any]) -> None:
+    """Execute the page's Python blocks from top to bottom in one namespace."""
+    text = page.read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(text))
+    assert blocks, f"no Python in {page}"
+    for block in blocks:
+        # Empty lines in front: an error then names the line of the page.
+        above = text.count("\n", 0, block.start(1))
+        exec(compile("\n" * above + block[1], str(page), "exec"), names)
+
+
+def test_the_methods_page_runs_from_top_to_bottom() -> None:
+    with torch.random.fork_rng():
+        _run(METHODS, {})
+
+
+def test_the_readme_runs_in_a_loop_of_the_users_own() -> None:
+    # What a reader has: a model, a batch of it, a loader.
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        images, labels = torch.randn(8, 12), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+        names = {
+            "model": torch.nn.Linear(12, 4),
+            "images": images,
+            "labels": labels,
+            "loader": [(images, labels)],
+            "num_classes": 5,
+            "dim": 4,
+        }
+        _run(ROOT / "README.md", names)
+
+
+@pytest.mark.parametrize("package", [losses, regularizers, miners], ids=lambda p: p.__name__)
+def test_the_methods_page_names_everything_public(package: Any) -> None:
+    text = METHODS.read_text(encoding="utf-8")
+    assert [name for name in package.__all__ if f"`{name}`" not in text] == []
+
+
+def test_every_method_has_a_section_of_the_methods_page() -> None:
+    headings = re.findall(r"^### .*$", METHODS.read_text(encoding="utf-8"), re.MULTILINE)
+    modules = [*losses.LOSSES.values(), *regularizers.REGULARIZERS.values()]
+    means = [numerics.k_skewed_mean, numerics.log_exp_mean, numerics.power_mean]
+    names = [method.__name__ for method in (*modules, *means)]
+    assert [name for name in names if f"`{name}`" not in "".join(headings)] == []

@@ -1,0 +1,108 @@
+"""Masks and positions of the samples of one class, against plain loops over the labels."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import loops
+from kinspace.pairs import (
+    class_slots,
+    class_sums,
+    different_pairs,
+    next_same,
+    off_diagonal,
+    positives,
+    same_pairs,
+)
+
+batches_of_labels = st.lists(st.integers(0, 5), min_size=1, max_size=10)
+
+
+def scattered(labels: list[int]) -> Tensor:
+    """The labels in no order and far apart: nothing may depend on their values."""
+    return torch.tensor([(7 * label % 6) * 10**12 for label in labels])
+
+
+@given(batches_of_labels)
+def test_pairs_are_of_one_class_or_of_two(labels: list[int]) -> None:
+    tensor = scattered(labels)
+    same, different = same_pairs(tensor), different_pairs(tensor)
+    for i in range(len(labels)):
+        assert same[i].nonzero().flatten().tolist() == loops.others_of_class(labels, i)
+        others = loops.samples_of_other_classes(labels, i)
+        assert different[i].nonzero().flatten().tolist() == others
+
+
+@given(batches_of_labels)
+def test_the_next_of_a_class_is_the_next_in_batch_order(labels: list[int]) -> None:
+    index, exists = next_same(scattered(labels))
+    expected = loops.next_same(labels)
+    found = torch.where(exists, index, -1).tolist()
+    assert found == expected
+    assert index.min() >= 0  # a row to look up even where there is none
+    assert index.max() < len(labels)
+
+
+@given(batches_of_labels)
+def test_positives_are_all_others_of_the_class_from_the_next_on(labels: list[int]) -> None:
+    index, real = positives(scattered(labels))
+    count = len(labels)
+    largest = max(labels.count(label) for label in labels)
+    assert index.shape == real.shape == (count, largest - 1)
+    assert index.numel() == 0 or 0 <= index.min() <= index.max() < count
+    for i in range(count):
+        following = [(i + step) % count for step in range(1, count)]
+        expected = [j for j in following if labels[j] == labels[i]]
+        assert index[i][real[i]].tolist() == expected
+
+
+@pytest.mark.parametrize("width", [0, 1, 3, 9])
+def test_positives_have_the_width_that_is_asked_for(width: int) -> None:
+    labels = torch.tensor([5, 1, 5, 5])
+    index, real = positives(labels, width=width)
+    assert index.shape == real.shape == (4, width)
+    assert real.sum(1).tolist() == [min(width, 2), 0, min(width, 2), min(width, 2)]
+
+
+@given(batches_of_labels)
+def test_a_slot_is_shared_by_one_class_and_no_other(labels: list[int]) -> None:
+    slots = class_slots(scattered(labels))
+    assert slots.shape == (len(labels),)
+    assert 0 <= slots.min() <= slots.max() < len(labels)
+    by_slot = slots[:, None] == slots
+    assert torch.equal(by_slot, ~different_pairs(torch.tensor(labels)))
+
+
+@given(batches_of_labels)
+def test_class_sums_are_sums_and_counts(labels: list[int]) -> None:
+    x = torch.randn(len(labels), 3, dtype=torch.float64)
+    sums, counts = class_sums(x, torch.tensor(labels), 6)
+    for label in range(6):
+        rows = x[[i for i, other in enumerate(labels) if other == label]]
+        torch.testing.assert_close(sums[label], rows.sum(0))
+        assert counts[label] == len(rows)
+
+
+def test_class_sums_are_differentiated() -> None:
+    x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    classes = torch.tensor([0, 2, 2, 0, 3])
+    assert torch.autograd.gradcheck(lambda rows: class_sums(rows, classes, 4)[0], [x])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_off_diagonal_leaves_out_the_diagonal(size: int) -> None:
+    matrix = torch.randn(size, size)
+    found = off_diagonal(matrix)
+    assert found.shape == (size, size - 1)
+    for i in range(size):
+        assert found[i].tolist() == [matrix[i, j].item() for j in range(size) if j != i]
+
+
+@pytest.mark.parametrize("function", [same_pairs, different_pairs, class_slots, positives])
+def test_the_labels_are_left_as_they_are(function: object) -> None:
+    labels = torch.tensor([3, 1, 3, 0])
+    assert callable(function)
+    function(labels)
+    assert labels.tolist() == [3, 1, 3, 0]
