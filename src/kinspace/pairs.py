@@ -11,6 +11,7 @@ __all__ = [
     "different_pairs",
     "next_same",
     "off_diagonal",
+    "own_class",
     "positives",
     "same_pairs",
 ]
@@ -62,40 +63,56 @@ def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor,
     return sums, ones.new_zeros(count).index_add_(0, classes, ones)
 
 
-def positives(labels: Tensor, width: int | None = None) -> tuple[Tensor, Tensor]:
-    """For each sample the others of its class, in batch order from itself on, cyclic.
+def positives(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For each sample the others of its class, in batch order.
 
-    Returns the indices (batch, width) and which of them are real: rows of small classes are
-    padded. The width is that of the largest class, unless given. Inside torch.compile, where
-    no size may depend on values, it is the batch size less one.
+    Returns the indices (batch, width) and which of them are real: rows of small classes are filled
+    up with the sample itself. The width is that of the largest class less one, and never 0. Inside
+    torch.compile, where no size may depend on values, it is the batch size less one.
 
-    >>> positives(torch.tensor([5, 1, 5, 5]))[0]
+    >>> index, real = positives(torch.tensor([5, 1, 5, 5]))
+    >>> index
     tensor([[2, 3],
             [1, 1],
-            [3, 0],
+            [0, 3],
             [0, 2]])
+    >>> real[1]
+    tensor([False, False])
     """
-    batch = len(labels)
     ordered, order = labels.sort(stable=True)
-    place = torch.empty_like(order)
-    place[order] = torch.arange(batch, device=labels.device)
-    first = torch.searchsorted(ordered, labels)  # where the class of each sample begins
-    size = torch.searchsorted(ordered, labels, right=True) - first
-    if width is None:
-        width = batch - 1 if torch.compiler.is_compiling() else int(size.max()) - 1
-    step = torch.arange(1, width + 1, device=labels.device)  # (width,)
-    turn = ((place - first)[:, None] + step) % size[:, None]  # (batch, width)
-    return order[first[:, None] + turn], step < size[:, None]
+    first = torch.searchsorted(ordered, labels)[:, None]  # where the own class begins, (batch, 1)
+    size = torch.searchsorted(ordered, labels, right=True)[:, None] - first
+    place = torch.arange(len(labels), device=labels.device)
+    rank = torch.empty_like(order).scatter_(0, order, place)[:, None] - first
+    largest = len(labels) if torch.compiler.is_compiling() else int(size.max())
+    step = torch.arange(max(largest - 1, 1), device=labels.device)  # (width,)
+    real = step < size - 1
+    turn = step + (step >= rank)  # passes over the sample itself, (batch, width)
+    return order[first + torch.where(real, turn, rank)], real
 
 
-def next_same(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """For each sample the next one of its class in batch order, cyclic, and whether there is one.
+def own_class(index: Tensor) -> Tensor:
+    """The indices of `positives` with the sample itself in front, (batch, 1 + width).
 
-    >>> next_same(torch.tensor([5, 1, 5, 5]))
+    >>> own_class(positives(torch.tensor([5, 1, 5]))[0])
+    tensor([[0, 2],
+            [1, 1],
+            [2, 0]])
+    """
+    return torch.cat([torch.arange(len(index), device=index.device)[:, None], index], dim=1)
+
+
+def next_same(index: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """From `positives`: the next sample of the class in batch order, cyclic, and if there is one.
+
+    >>> next_same(*positives(torch.tensor([5, 1, 5, 5])))
     (tensor([2, 1, 3, 0]), tensor([ True, False,  True,  True]))
     """
-    index, real = positives(labels, width=1)
-    return index[:, 0], real[:, 0]
+    own = torch.arange(len(index), device=index.device)[:, None]
+    before = (index < own).sum(1, keepdim=True)  # padding, the sample itself, is not before it
+    count = real.sum(1, keepdim=True)
+    turn = torch.where(before < count, before, 0)
+    return index.gather(1, turn)[:, 0], count[:, 0] > 0
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:

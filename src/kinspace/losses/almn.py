@@ -32,7 +32,7 @@ from kinspace import checks
 from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import anchored_softmax, squared_norms
 from kinspace.numerics import full_precision, unit
-from kinspace.pairs import different_pairs
+from kinspace.pairs import own_class, positives
 
 __all__ = ["ALMN", "almn_loss", "virtual_points"]
 
@@ -65,9 +65,9 @@ def almn_loss(
 def _loss(
     embeddings: Tensor, labels: Tensor, own: Tensor, beta: float, norm_weight: float, margin: str
 ) -> Tensor:
-    different = different_pairs(labels)
-    virtual = _beyond(embeddings, own, beta * _chord(embeddings, own, different, margin))
-    terms = anchored_softmax(own, embeddings, (virtual * own).sum(1), different)
+    same = own_class(positives(labels)[0])
+    virtual = _beyond(embeddings, own, beta * _chord(embeddings, own, same, margin))
+    terms = anchored_softmax(own, embeddings, (virtual * own).sum(1), same)
     return terms.mean() + squared_norms(embeddings, norm_weight)
 
 
@@ -93,7 +93,8 @@ def virtual_points(
             [-0.4472,  1.3416]])
     """
     labels, own = _own_centers(embeddings, labels, centers, beta, margin)
-    return _beyond(embeddings, own, beta * _chord(embeddings, own, different_pairs(labels), margin))
+    same = own_class(positives(labels)[0])
+    return _beyond(embeddings, own, beta * _chord(embeddings, own, same, margin))
 
 
 def _own_centers(
@@ -107,11 +108,11 @@ def _own_centers(
 
 
 @torch.no_grad()
-def _chord(embeddings: Tensor, own: Tensor, different: Tensor, margin: str) -> Tensor:
+def _chord(embeddings: Tensor, own: Tensor, same: Tensor, margin: str) -> Tensor:
     """2 sin of half the angle from each sample to the nearest negative, seen from its center."""
     toward, centers = unit(embeddings), unit(own)
-    cosines = torch.where(different, centers @ toward.T, -math.inf)  # (batch, batch)
-    nearest = cosines.max(1)
+    cosines = centers @ toward.T  # (batch, batch)
+    nearest = cosines.scatter_(1, same, -math.inf).max(1)
     pair = torch.stack([toward.index_select(0, nearest.indices), toward])  # (2, batch, dim)
     # half the angle of two unit vectors; unlike an arc cosine exact for small ones too
     apart = torch.linalg.vector_norm(pair - centers, dim=2)

@@ -12,13 +12,15 @@ Sun et al., Circle loss: a unified perspective of pair similarity optimization, 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace import checks
 from kinspace.numerics import full_precision, log_sum_exp, unit
-from kinspace.pairs import different_pairs, same_pairs
+from kinspace.pairs import own_class, positives
 
 __all__ = ["Circle", "circle_loss"]
 
@@ -40,11 +42,13 @@ def circle_loss(
     checks.positive("scale", scale)
     x = unit(embeddings)
     cosines = x @ x.T
-    fixed = cosines.detach()
-    same, different = same_pairs(labels), different_pairs(labels)
-    pull = log_sum_exp((1 + margin - fixed).relu_().mul_(-scale) * (cosines - (1 - margin)), same)
-    push = log_sum_exp((fixed + margin).relu_().mul_(scale) * (cosines - margin), different)
-    both = same.any(1) & different.any(1)
+    index, real = positives(labels)
+    similar = cosines.gather(1, index)  # (batch, positives)
+    pace = (1 + margin - similar.detach()).relu()
+    pull = log_sum_exp(-scale * pace * (similar - (1 - margin)), real)
+    pace = (cosines.detach() + margin).relu_().mul_(scale)
+    push = log_sum_exp(pace * (cosines - margin), without=own_class(index))
+    both = (pull > -math.inf) & (push > -math.inf)
     terms = functional.softplus(torch.where(both, pull + push, 0))
     return torch.where(both, terms, 0).sum() / both.sum().clamp(min=1)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision
-from kinspace.pairs import different_pairs
+from kinspace.pairs import own_class, positives
 
 __all__ = ["Contrastive", "contrastive_loss"]
 
@@ -40,23 +40,20 @@ def contrastive_loss(
     checks.finite("margin", margin)
     checks.choice("reduction", reduction, REDUCTIONS)
     squares = squared_distances(embeddings)
-    different = different_pairs(labels)
-    pull, push = _pair_weights(different, reduction, squares.dtype)
-    # The weight of each distance is a constant: no table for a hinge, nor for its gradient. The
-    # diagonal, D = 0, may go with the same pairs.
-    active = different & (squares.detach() < margin)
-    weights = torch.where(active, -push, torch.where(different, 0, pull))
-    return (weights * squares).sum() + margin * push * active.sum()
-
-
-def _pair_weights(different: Tensor, reduction: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The weight of an ordered same and of an ordered different pair: half an unordered one's."""
-    pushed = different.sum().to(dtype)
-    total = len(different) * (len(different) - 1)
+    index, real = positives(labels)
+    same = real.sum().to(squares.dtype)  # ordered pairs: each unordered one twice
+    different = len(labels) * (len(labels) - 1) - same
     if reduction == "mean_each":
-        return 1 / (total - pushed).clamp(min=1), 1 / pushed.clamp(min=1)
-    weight = torch.full_like(pushed, 0.5 if reduction == "sum" else 1 / max(total, 1))
-    return weight, weight
+        pull, push = 1 / same.clamp(min=1), 1 / different.clamp(min=1)
+    else:
+        pull = push = torch.full_like(same, 0.5) / (
+            1 if reduction == "sum" else max(1, len(labels) * (len(labels) - 1) / 2)
+        )
+    # The weight of each distance is a constant: no table for a hinge, nor for its gradient.
+    active = (squares.detach() < margin).scatter_(1, own_class(index), False)
+    weights = active * -push
+    weights.scatter_add_(1, index, real * pull)
+    return (weights * squares).sum() + margin * push * active.sum()
 
 
 class Contrastive(nn.Module):

@@ -12,13 +12,15 @@ Eq. 3.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.distances import euclidean_distances
 from kinspace.numerics import full_precision, log_sum_exp
-from kinspace.pairs import different_pairs, positives
+from kinspace.pairs import own_class, positives
 
 __all__ = ["LiftedStructure", "lifted_structure_loss"]
 
@@ -36,11 +38,10 @@ def lifted_structure_loss(embeddings: Tensor, labels: Tensor, *, margin: float =
     labels = checks.with_labels(embeddings, labels)
     checks.finite("margin", margin)
     distances = euclidean_distances(embeddings)
-    different = different_pairs(labels)
-    has_negative = different.any(1)
-    push = log_sum_exp(margin - distances, different)
-    push = torch.where(has_negative, push, 0)  # (batch,)
     index, real = positives(labels)  # each unordered pair appears twice
+    push = log_sum_exp(margin - distances, without=own_class(index))
+    has_negative = push > -math.inf
+    push = torch.where(has_negative, push, 0)  # (batch,)
     bound = torch.logaddexp(push[:, None], push[index]) + distances.gather(1, index)
     terms = torch.where(real & has_negative[:, None], bound, 0).relu().square()
     return terms.sum() / (2 * real.sum().clamp(min=1))

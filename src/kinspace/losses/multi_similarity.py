@@ -46,10 +46,10 @@ def multi_similarity_loss(
     _check_options(alpha, beta, base, mining_margin)
     x = unit(embeddings)
     cosines = x @ x.T
-    pulled, pushed = multi_similarity(cosines.detach(), labels, margin=mining_margin)
-    both = pulled.any(1) & pushed.any(1)
-    pull = log1p_sum_exp(-alpha * (cosines - base), pulled) / alpha
+    index, pulled, pushed = multi_similarity(cosines.detach(), labels, margin=mining_margin)
+    pull = log1p_sum_exp(-alpha * (cosines.gather(1, index) - base), pulled) / alpha
     push = log1p_sum_exp(beta * (cosines - base), pushed) / beta
+    both = pulled.any(1) & pushed.any(1)
     return torch.where(both, pull + push, 0).mean()
 
 

@@ -13,12 +13,15 @@ positive; over a batch that is the same loss with "previous" in place of "next".
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.numerics import full_precision, log1p_sum_exp
-from kinspace.pairs import different_pairs, next_same
+from kinspace.pairs import next_same, own_class, positives
 
 __all__ = ["NPair", "anchored_softmax", "n_pair_loss"]
 
@@ -35,26 +38,61 @@ def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0)
     """
     labels = checks.with_labels(embeddings, labels)
     checks.finite("norm_weight", norm_weight, at_least=0)
-    index, has_positive = next_same(labels)
-    positive = (embeddings * embeddings.index_select(0, index)).sum(1)
-    compared = different_pairs(labels) & has_positive[:, None]
-    terms = anchored_softmax(embeddings, embeddings, positive, compared)
-    return terms.mean() + squared_norms(embeddings, norm_weight)
+    index, real = positives(labels)
+    partner, has_positive = next_same(index, real)
+    terms = anchored_softmax(embeddings, embeddings, partner, own_class(index))
+    loss = torch.where(has_positive, terms, 0).mean()
+    return loss + squared_norms(embeddings, norm_weight) if norm_weight else loss
 
 
-def anchored_softmax(
-    anchors: Tensor, embeddings: Tensor, positive: Tensor, negatives: Tensor
-) -> Tensor:
-    """log(1 + sum_{j in negatives_i} exp(a_i . x_j - positive_i)) for each anchor i."""
-    # the positive logit enters as the start of the matrix product: no table of its own
-    logits = torch.addmm(-positive[:, None], anchors, embeddings.T)  # (batch, batch)
-    return log1p_sum_exp(logits, negatives)
+def anchored_softmax(anchors: Tensor, embeddings: Tensor, positive: Tensor, own: Tensor) -> Tensor:
+    """log(1 + sum_j exp(a_i . x_j - positive_i)) for each anchor i, without j in row i of `own`.
+
+    positive: the positive logits, or the index of the sample x_p that makes each, a_i . x_p.
+    """
+    return _AnchoredSoftmax.apply(anchors, embeddings, positive, own)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _AnchoredSoftmax(torch.autograd.Function):
+    """Keeps one table, the exponentials, where logits and their log-sum-exp would keep more."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, anchors: Tensor, embeddings: Tensor, positive: Tensor, own: Tensor
+    ) -> Tensor:
+        logits = _logits(anchors, embeddings, positive).scatter_(1, own, -math.inf)
+        top = logits.amax(1, keepdim=True).clamp_(min=0)
+        exponentials = logits.sub_(top).exp_()
+        # 1 + sum in units of exp(top), less 1: exact for the smallest sums, where top is 0
+        excess = exponentials.sum(1, keepdim=True) + torch.expm1(-top)
+        ctx.save_for_backward(anchors, embeddings, positive, own, exponentials, excess)
+        return (torch.log1p(excess) + top)[:, 0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        anchors, embeddings, positive, own, exponentials, excess = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative: all of it again, on the graph
+            logits = _logits(anchors, embeddings, positive).scatter(1, own, -math.inf)
+            weights = torch.exp(logits - log1p_sum_exp(logits)[:, None]) * grad[:, None]
+        else:
+            weights = exponentials * (grad[:, None] / (1 + excess))
+        total = weights.sum(1, keepdim=True)
+        if positive.is_floating_point():
+            return weights @ embeddings, weights.T @ anchors, -total[:, 0], None
+        weights = weights.scatter_(1, positive[:, None], -total)  # the positive is in `own`, at 0
+        return weights @ embeddings, weights.T @ anchors, None, None
+
+
+def _logits(anchors: Tensor, embeddings: Tensor, positive: Tensor) -> Tensor:
+    """a_i . x_j less the positive logit, (batch, batch)."""
+    if positive.is_floating_point():  # as the start of the matrix product: no table of its own
+        return torch.addmm(-positive[:, None], anchors, embeddings.T)
+    logits = anchors @ embeddings.T
+    return logits.sub_(logits.gather(1, positive[:, None]))
 
 
 def squared_norms(embeddings: Tensor, weight: float) -> Tensor:
     """weight/2 times the mean squared length of the embeddings."""
-    if weight == 0:
-        return embeddings.new_zeros(())
     return embeddings.square().sum() * (weight / (2 * len(embeddings)))
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision, log_sum_exp
-from kinspace.pairs import same_pairs
+from kinspace.pairs import positives
 
 __all__ = ["NCA", "nca_loss"]
 
@@ -34,10 +34,11 @@ def nca_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
     """
     labels = checks.with_labels(embeddings, labels)
     logits = -squared_distances(embeddings)
-    logits = logits.fill_diagonal_(-math.inf)  # no neighbor of itself
-    same = same_pairs(labels)
-    terms = log_sum_exp(logits) - log_sum_exp(logits, same)
-    return torch.where(same.any(1), terms, 0).mean()
+    index, real = positives(labels)
+    itself = torch.arange(len(labels), device=labels.device)[:, None]
+    near = log_sum_exp(logits.gather(1, index), real)
+    terms = log_sum_exp(logits, without=itself) - near
+    return torch.where(near > -math.inf, terms, 0).mean()
 
 
 class NCA(nn.Module):

@@ -27,7 +27,7 @@ from kinspace.distances import euclidean_distances, squared_distances
 from kinspace.miners.batch_hard import hardest
 from kinspace.miners.semi_hard import semi_hard_negatives
 from kinspace.numerics import full_precision
-from kinspace.pairs import different_pairs, positives
+from kinspace.pairs import own_class, positives
 
 __all__ = ["Triplet", "triplet_loss"]
 
@@ -63,7 +63,7 @@ def triplet_loss(
         return _all_triplets(distances, labels, margin, reduction)
     if mining == "semi_hard":
         index, real = positives(labels)
-        negative, has_negative = semi_hard_negatives(distances.detach(), labels, index)
+        negative, has_negative = semi_hard_negatives(distances.detach(), index)
         used = real & has_negative[:, None]
         hinge = (distances.gather(1, index) - distances.gather(1, negative) + margin).relu()
     else:
@@ -75,30 +75,28 @@ def triplet_loss(
 
 def _all_triplets(distances: Tensor, labels: Tensor, margin: float, reduction: str) -> Tensor:
     index, real = positives(labels)
-    different = different_pairs(labels)
-    signs, active = _signed_counts(distances.detach(), index, real, different, margin)
+    signs, active = _signed_counts(distances.detach(), index, real, margin)
     total = (signs * distances).sum() + margin * active
     if reduction == "sum":
         return total
-    negatives = different.sum(1)
-    count = (real.sum(1) * negatives).sum() if reduction == "mean" else active
+    same = real.sum(1)
+    negatives = len(labels) - 1 - same
+    count = (same * negatives).sum() if reduction == "mean" else active
     return total / count.clamp(min=1)
 
 
 @torch.no_grad()
 def _signed_counts(
-    distances: Tensor, index: Tensor, real: Tensor, different: Tensor, margin: float
+    distances: Tensor, index: Tensor, real: Tensor, margin: float
 ) -> tuple[Tensor, Tensor]:
     """How often each distance enters an active triplet, + as positive and - as negative.
 
     The sum of all hinges is then (signs * distances).sum() + margin * active.
     """
     width = index.shape[1]
-    if width == 0:
-        return torch.zeros_like(distances), distances.new_zeros(())
     thresholds = (distances.gather(1, index) + margin).masked_fill_(~real, -math.inf)
     ordered, order = thresholds.sort(1)  # (batch, positives)
-    queries = distances.masked_fill(~different, math.inf)
+    queries = distances.scatter(1, own_class(index), math.inf)  # the negatives' distances
     # thresholds at or below each negative; those above it are active
     place = torch.searchsorted(ordered, queries, right=True, out_int32=True)
     crossed = (width - place).to(distances.dtype)  # (batch, batch)

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace.pairs import different_pairs, same_pairs
+from kinspace.pairs import own_class, positives
 
 __all__ = ["multi_similarity"]
 
@@ -21,19 +21,26 @@ __all__ = ["multi_similarity"]
 @torch.no_grad()
 def multi_similarity(
     similarities: Tensor, labels: Tensor, *, margin: float | None = 0.1
-) -> tuple[Tensor, Tensor]:
-    """Masks (batch, batch) of the positives and the negatives to keep; margin None keeps all.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The positives (batch, P) of each sample, which of them to keep, and which negatives.
+
+    The first two are as `kinspace.pairs.positives` gives them, the last is a mask (batch, batch).
+    margin None keeps all.
 
     >>> s = torch.tensor([[1.0, 0.9, 0.2], [0.9, 1.0, 0.85], [0.2, 0.85, 1.0]])
-    >>> multi_similarity(s, torch.tensor([0, 0, 1]))[1]
-    tensor([[False, False, False],
+    >>> index, pulled, pushed = multi_similarity(s, torch.tensor([0, 0, 1]))
+    >>> pulled[:, 0], pushed
+    (tensor([False,  True, False]), tensor([[False, False, False],
             [False, False,  True],
-            [False, False, False]])
+            [False, False, False]]))
     """
-    same, different = same_pairs(labels), different_pairs(labels)
+    index, real = positives(labels)
+    own = own_class(index)
     if margin is None:
-        return same, different
-    least = torch.where(same, similarities, math.inf).amin(1, keepdim=True)
-    most = torch.where(different, similarities, -math.inf).amax(1, keepdim=True)
-    # a row without positives has least = inf: it keeps no negative, and the other way round
-    return same & (similarities < most + margin), different & (similarities > least - margin)
+        return index, real, torch.ones_like(similarities, dtype=torch.bool).scatter_(1, own, False)
+    similar = similarities.gather(1, index)
+    most = similarities.scatter(1, own, -math.inf).amax(1, keepdim=True)
+    # a row without positives keeps no negative, and the other way round
+    least = torch.where(real, similar, math.inf).amin(1, keepdim=True)
+    pushed = (similarities > least - margin).scatter_(1, own, False)
+    return index, real & (similar < most + margin), pushed

@@ -13,7 +13,7 @@ from torch import Tensor
 from kinspace import checks
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision
-from kinspace.pairs import different_pairs, positives
+from kinspace.pairs import own_class, positives
 
 __all__ = ["semi_hard", "semi_hard_negatives"]
 
@@ -29,19 +29,19 @@ def semi_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
     """
     labels = checks.with_labels(embeddings, labels)
     index, real = positives(labels)
-    negative, has_negative = semi_hard_negatives(squared_distances(embeddings), labels, index)
+    negative, has_negative = semi_hard_negatives(squared_distances(embeddings), index)
     anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
     used = real & has_negative[:, None]
     return torch.stack([anchors, index, negative], dim=2)[used]
 
 
-def semi_hard_negatives(distances: Tensor, labels: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+def semi_hard_negatives(distances: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """For each positive in index (batch, positives) its negative, and which rows have any."""
-    different = different_pairs(labels)
-    farthest = torch.where(different, distances, -1).max(1)
-    ordered, order = torch.where(different, distances, math.inf).sort(stable=True, dim=1)
+    own = own_class(index)
+    farthest = distances.scatter(1, own, -math.inf).max(1)
+    ordered, order = distances.scatter(1, own, math.inf).sort(stable=True, dim=1)
     # the first distance beyond the positive: a negative's, or the infinity of a non-negative
     place = torch.searchsorted(ordered, distances.gather(1, index), right=True)
     beyond = ordered.gather(1, place) < math.inf
     chosen = torch.where(beyond, order.gather(1, place), farthest.indices[:, None])
-    return chosen, farthest.values >= 0
+    return chosen, farthest.values > -math.inf
