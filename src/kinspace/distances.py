@@ -101,21 +101,24 @@ class _SelfDistances(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         centered = x - x.mean(0)
         squares, pairs = _product_form(centered, centered, triangle=True)
-        ctx.save_for_backward(x, pairs)
+        ctx.save_for_backward(x, centered, pairs)
         return squares.fill_diagonal_(0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        x, pairs = ctx.saved_tensors
-        x = x - x.mean(0)
+        x, centered, pairs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            centered = x - x.mean(0)
         weights = grad + grad.T
         close = _take(weights, pairs)
-        if pairs is not None:
+        if close is not None:
             _take(weights, pairs.flip(0))
         # 2 sum_j w_ij (x_i - x_j)
-        slope = 2 * (weights.sum(1, keepdim=True) * x - weights @ x)
+        slope = 2 * torch.addmm(
+            weights.sum(1, keepdim=True) * centered, weights, centered, alpha=-1
+        )
         for rows, columns, own in _chunks(pairs, x.shape[1], close):
-            pull = 2 * own[:, None] * (x[rows] - x[columns])
+            pull = 2 * own[:, None] * (centered[rows] - centered[columns])
             slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
         return slope
 
@@ -124,21 +127,23 @@ class _CrossDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
         middle = y.mean(0)
-        squares, pairs = _product_form(x - middle, y - middle, triangle=False)
-        ctx.save_for_backward(x, y, pairs)
+        around_x, around_y = x - middle, y - middle
+        squares, pairs = _product_form(around_x, around_y, triangle=False)
+        ctx.save_for_backward(x, y, around_x, around_y, pairs)
         return squares
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        x, y, pairs = ctx.saved_tensors
-        middle = y.mean(0)
-        x, y = x - middle, y - middle
-        weights = grad.clone()
+        x, y, around_x, around_y, pairs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            middle = y.mean(0)
+            around_x, around_y = x - middle, y - middle
+        weights = grad.clone() if pairs is not None and pairs.shape[1] else grad
         close = _take(weights, pairs)
-        x_slope = 2 * (weights.sum(1)[:, None] * x - weights @ y)
-        y_slope = 2 * (weights.sum(0)[:, None] * y - weights.T @ x)
+        x_slope = torch.addmm(weights.sum(1)[:, None] * around_x, weights, around_y, alpha=-1) * 2
+        y_slope = torch.addmm(weights.sum(0)[:, None] * around_y, weights.T, around_x, alpha=-1) * 2
         for rows, columns, own in _chunks(pairs, x.shape[1], close):
-            pull = 2 * own[:, None] * (x[rows] - y[columns])
+            pull = 2 * own[:, None] * (around_x[rows] - around_y[columns])
             x_slope = x_slope.index_add(0, rows, pull)
             y_slope = y_slope.index_add(0, columns, -pull)
         return x_slope, y_slope

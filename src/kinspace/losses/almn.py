@@ -117,20 +117,17 @@ def _chord(embeddings: Tensor, own: Tensor, same: Tensor, margin: str) -> Tensor
     # half the angle of two unit vectors; unlike an arc cosine exact for small ones too
     apart = torch.linalg.vector_norm(pair - centers, dim=2)
     half = torch.atan2(apart, torch.linalg.vector_norm(pair + centers, dim=2))
-    gap = half[0] - half[1]
-    gap = gap.clamp(min=0) if margin == "clipped" else gap.abs()
-    usable = (nearest.values > -math.inf) & centers.any(1)
-    return torch.where(usable, 2 * torch.sin(gap), 0)
+    gap = half[0] - half[1]  # 0 for a center of 0, which is at one angle from all
+    gap = gap.clamp_(min=0) if margin == "clipped" else gap.abs_()
+    return gap.sin_().mul_(2).masked_fill_(nearest.values == -math.inf, 0)
 
 
 def _beyond(embeddings: Tensor, own: Tensor, strength: Tensor) -> Tensor:
     """Move each sample away from its center on the sphere of its length (Eq. 7)."""
-    outward = embeddings - own
-    length = torch.linalg.vector_norm(embeddings, dim=1)
-    away = torch.linalg.vector_norm(outward, dim=1)
-    factor = strength * length / away.masked_fill(away == 0, math.inf)  # M, (batch,)
-    moved = unit(embeddings + factor[:, None] * outward) * length[:, None]
-    return torch.where(factor[:, None] > 0, moved, embeddings)
+    length = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    step = strength[:, None] * length  # M ||x - c||, (batch, 1)
+    moved = torch.addcmul(embeddings, step, unit(embeddings - own))
+    return torch.where(step > 0, unit(moved) * length, embeddings)
 
 
 class ALMN(nn.Module):
