@@ -18,7 +18,7 @@ from kinspace.numerics import full_precision, safe_sqrt
 
 __all__ = ["euclidean_distances", "paired_distances", "squared_distances"]
 
-SMALL = 2**18  # numbers in the table of differences up to which it is simply made
+SMALL = 2**15  # numbers in the table of differences up to which it is simply made
 CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
 CHUNK = 2**22  # numbers of differences made at a time
 
@@ -66,7 +66,7 @@ def _product_form(x: Tensor, y: Tensor, triangle: bool) -> tuple[Tensor, Tensor 
     squares = torch.addmm(y_squares, x, y.T, alpha=-2).add_(x_squares[:, None])
     if torch.compiler.is_compiling():  # the number of close pairs is not known there
         return squares.clamp_(min=0), None
-    close = squares <= (x_squares[:, None] + y_squares).mul_(CLOSE)
+    close = squares <= (CLOSE * x_squares)[:, None] + CLOSE * y_squares
     pairs = (close.triu_(1) if triangle else close).nonzero().T
     for rows, columns, _ in _chunks(pairs, x.shape[1], pairs[0]):
         exact = (x[rows] - y[columns]).square_().sum(1)

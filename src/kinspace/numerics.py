@@ -21,6 +21,7 @@ __all__ = [
     "log_exp_mean",
     "log_sum_exp",
     "power_mean",
+    "raise_half",
     "safe_sqrt",
     "unit",
     "zero_of",
@@ -28,6 +29,7 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:
@@ -38,7 +40,7 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def in_full_precision(*args: P.args, **kwargs: P.kwargs) -> R:
-        raised: Any = tuple(_raise_half(value) for value in args)
+        raised: Any = tuple(raise_half(value) for value in args)
         first = args[0] if args else None
         device = first.device.type if isinstance(first, Tensor) else "cpu"
         with torch.autocast(device_type=device, enabled=False):
@@ -47,7 +49,8 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
     return in_full_precision
 
 
-def _raise_half(value: object) -> object:
+def raise_half(value: T) -> T | Tensor:
+    """Float16 and bfloat16 tensors as float32, anything else as it is."""
     if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
         return value.float()
     return value

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import paired_distances
+from kinspace.distances import euclidean_distances
 from kinspace.miners.distance_weighted import drawn_triplets
-from kinspace.numerics import full_precision, unit
+from kinspace.numerics import full_precision, raise_half, unit
 
 __all__ = ["Margin", "margin_loss"]
 
@@ -46,17 +46,13 @@ def margin_loss(
             )
     else:
         checks.finite("boundary", boundary)
-    return _hinges(embeddings, triplets, margin, boundary)
+    return _hinges(euclidean_distances(embeddings), triplets, margin, boundary)
 
 
-def _hinges(
-    embeddings: Tensor, triplets: Tensor, margin: float, boundary: float | Tensor
-) -> Tensor:
-    anchor, positive, negative = (
-        embeddings.index_select(0, column) for column in triplets.unbind(1)
-    )
-    pull = (paired_distances(anchor, positive) - boundary + margin).relu()
-    push = (boundary - paired_distances(anchor, negative) + margin).relu()
+def _hinges(distances: Tensor, triplets: Tensor, margin: float, boundary: float | Tensor) -> Tensor:
+    anchor, positive, negative = triplets.unbind(1)
+    pull = (distances[anchor, positive] - boundary + margin).relu()
+    push = (boundary - distances[anchor, negative] + margin).relu()
     active = (pull > 0).sum() + (push > 0).sum()
     return (pull.sum() + push.sum()) / active.clamp(min=1)
 
@@ -120,12 +116,17 @@ class Margin(nn.Module):
         generator = torch.Generator().manual_seed(self.seed + int(self.calls))
         if self.training:
             self.calls += 1
-        x = unit(embeddings.float() if embeddings.dtype.itemsize < 4 else embeddings)
+        distances, dim = euclidean_distances(unit(raise_half(embeddings))), embeddings.shape[1]
         triplets = drawn_triplets(
-            x.detach(), labels, generator, cutoff=self.cutoff, nonzero_cutoff=self.nonzero_cutoff
+            distances.detach(),
+            dim,
+            labels,
+            generator,
+            cutoff=self.cutoff,
+            nonzero_cutoff=self.nonzero_cutoff,
         )
-        own = self.boundary.to(x.dtype).index_select(0, labels)
-        loss = _hinges(x, triplets, self.margin, own.index_select(0, triplets[:, 0]))
+        own = self.boundary.to(distances.dtype).index_select(0, labels)
+        loss = _hinges(distances, triplets, self.margin, own.index_select(0, triplets[:, 0]))
         return loss + self.boundary_weight * own.mean() if self.boundary_weight else loss
 
     def extra_repr(self) -> str:

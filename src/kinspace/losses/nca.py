@@ -33,7 +33,7 @@ def nca_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
     tensor(0.2472)
     """
     labels = checks.with_labels(embeddings, labels)
-    logits = -squared_distances(embeddings)
+    logits = squared_distances(embeddings).neg_()
     index, real = positives(labels)
     itself = torch.arange(len(labels), device=labels.device)[:, None]
     near = log_sum_exp(logits.gather(1, index), real)

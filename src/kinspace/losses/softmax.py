@@ -48,8 +48,9 @@ def normalized_softmax_loss(
     weight = checks.matching_rows("weight", weight, embeddings)
     labels = checks.with_labels(embeddings, labels, len(weight))
     checks.positive("scale", scale)
-    # the scale on the vectors, not on the (batch, classes) table
-    logits = (unit(embeddings) * scale) @ unit(weight).T
+    # the scale inside the product: no table of its own
+    start = embeddings.new_zeros(1)
+    logits = torch.addmm(start, unit(embeddings), unit(weight).T, beta=0, alpha=scale)
     return functional.cross_entropy(logits, labels)
 
 

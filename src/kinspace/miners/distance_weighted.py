@@ -40,7 +40,8 @@ def distance_weights(
     labels = checks.with_labels(embeddings, labels)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    return _weights(unit(embeddings), labels, cutoff, nonzero_cutoff)
+    distances = euclidean_distances(unit(embeddings))
+    return _weights(distances, embeddings.shape[1], labels, cutoff, nonzero_cutoff)
 
 
 @torch.no_grad()
@@ -63,24 +64,28 @@ def distance_weighted(
     labels = checks.with_labels(embeddings, labels)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    return drawn_triplets(
-        unit(embeddings), labels, generator, cutoff=cutoff, nonzero_cutoff=nonzero_cutoff
-    )
+    distances = euclidean_distances(unit(embeddings))
+    weights = _weights(distances, embeddings.shape[1], labels, cutoff, nonzero_cutoff)
+    return _drawn(weights, labels, generator)
 
 
-@torch.no_grad()
-@full_precision
 def drawn_triplets(
-    directions: Tensor,
+    distances: Tensor,
+    dim: int,
     labels: Tensor,
-    generator: torch.Generator | None,
+    generator: torch.Generator,
     *,
     cutoff: float,
     nonzero_cutoff: float,
 ) -> Tensor:
-    """`distance_weighted` on checked arguments and rows of length 1."""
+    """`distance_weighted` on the distances of checked rows of length 1."""
+    weights = _weights(distances.clone(), dim, labels, cutoff, nonzero_cutoff)
+    return _drawn(weights, labels, generator)
+
+
+def _drawn(weights: Tensor, labels: Tensor, generator: torch.Generator | None) -> Tensor:
     # Drawn by inverse cumulative weights, one draw a positive: no (triplets, batch) table.
-    steps = _weights(directions, labels, cutoff, nonzero_cutoff).cumsum(1)
+    steps = weights.cumsum(1)
     total = steps[:, -1:]
     index, real = positives(labels)
     draws = torch.rand(
@@ -93,16 +98,19 @@ def drawn_triplets(
     return torch.stack([anchors, index, negative], dim=2)[real & (total > 0)]
 
 
-def _weights(directions: Tensor, labels: Tensor, cutoff: float, nonzero_cutoff: float) -> Tensor:
-    dim = directions.shape[1]
-    distances = euclidean_distances(directions)
+def _weights(
+    distances: Tensor, dim: int, labels: Tensor, cutoff: float, nonzero_cutoff: float
+) -> Tensor:
+    """The probabilities; the table of distances is used up."""
     negatives = different_pairs(labels)
     usable = negatives & (distances < nonzero_cutoff)
     clipped = distances.clamp_(min=cutoff)
     # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
-    inside = (1 - clipped.square() / 4).clamp_(min=torch.finfo(distances.dtype).tiny)
+    inside = (clipped.square() / -4).add_(1).clamp_(min=torch.finfo(distances.dtype).tiny)
     logs = clipped.log_().mul_(2 - dim).add_(inside.log_(), alpha=(3 - dim) / 2)
     logs.masked_fill_(~usable, -math.inf)
+    del inside
     # a row of -inf has no softmax: there all negatives are equal
-    even = negatives / negatives.sum(1, keepdim=True).clamp(min=1)
-    return torch.where(usable.any(1, keepdim=True), logs.softmax(1), even.to(logs.dtype))
+    some = usable.any(1, keepdim=True)
+    logs = torch.where(some, logs, torch.where(negatives, 0.0, -math.inf).to(logs.dtype))
+    return logs.softmax(1).nan_to_num_(0)
