@@ -12,6 +12,7 @@ __all__ = [
     "choice",
     "finite",
     "matching_rows",
+    "not_negative",
     "one_of_each_class",
     "positive",
     "vectors",
@@ -43,12 +44,17 @@ def vectors(name: str, value: Tensor) -> Tensor:
 
 
 def with_labels(
-    embeddings: Tensor, labels: Tensor, num_classes: int | None = None, *, name: str = "labels"
+    embeddings: Tensor,
+    labels: Tensor,
+    num_classes: int | None = None,
+    *,
+    name: str = "labels",
+    read: bool = True,
 ) -> Tensor:
     """Check the embeddings and their labels; return the labels as int64.
 
-    The values of the labels are read once, which waits for the device they are on; inside
-    torch.compile they are not read.
+    The values of the labels are read once, which waits for the device they are on; not inside
+    torch.compile, nor with read=False, for losses that read them anyway (`pairs.class_table`).
     """
     vectors("embeddings", embeddings)
     if not isinstance(labels, Tensor):
@@ -64,13 +70,18 @@ def with_labels(
         raise ValueError(
             f"{name}: expected them on {embeddings.device} like the embeddings, got {labels.device}"
         )
-    if not torch.compiler.is_compiling():
+    if read and not torch.compiler.is_compiling():
         low, high = torch.stack(labels.aminmax()).tolist()
-        if low < 0:
-            raise ValueError(f"{name}: expected 0 or more, got {low}")
+        not_negative(name, low)
         if num_classes is not None and high >= num_classes:
             raise ValueError(f"{name}: expected less than {num_classes} (one row each), got {high}")
     return labels.long()
+
+
+def not_negative(name: str, smallest: int) -> None:
+    """The smallest of some labels is 0 or more."""
+    if smallest < 0:
+        raise ValueError(f"{name}: expected 0 or more, got {smallest}")
 
 
 def matching_rows(name: str, value: Tensor, embeddings: Tensor) -> Tensor:

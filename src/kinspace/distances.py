@@ -8,6 +8,7 @@ value and in the gradient. Identical rows are at distance exactly 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,14 +32,10 @@ def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     tensor([[ 0., 25.],
             [25.,  0.]])
     """
-    other = x if y is None else y
-    if len(x) * len(other) * x.shape[1] <= SMALL:
-        return (x[:, None] - other).square().sum(-1)
-    if y is None:
-        return _SelfDistances.apply(x)  # type: ignore[no-any-return,no-untyped-call]
-    return _CrossDistances.apply(x, y)  # type: ignore[no-any-return,no-untyped-call]
+    return _distances(x, y, root=False)
 
 
+@full_precision
 def euclidean_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     """||x_i - y_j||, whose gradient at distance 0 is 0.
 
@@ -46,7 +43,18 @@ def euclidean_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     tensor([[0., 5.],
             [5., 0.]])
     """
-    return safe_sqrt(squared_distances(x, y))
+    return _distances(x, y, root=True)
+
+
+def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:
+    other = x if y is None else y
+    if len(x) * len(other) * x.shape[1] <= SMALL:
+        squares = (x[:, None] - other).square().sum(-1)
+        return safe_sqrt(squares) if root else squares
+    if y is None:
+        return _SelfDistances.apply(x, root)  # type: ignore[no-any-return,no-untyped-call]
+    squares = _CrossDistances.apply(x, y)  # type: ignore[no-untyped-call]
+    return safe_sqrt(squares) if root else squares
 
 
 def paired_distances(x: Tensor, y: Tensor) -> Tensor:
@@ -98,17 +106,21 @@ def _take(weights: Tensor, pairs: Tensor | None) -> Tensor | None:
 
 class _SelfDistances(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, root: bool) -> Tensor:
         centered = x - x.mean(0)
         squares, pairs = _product_form(centered, centered, triangle=True)
-        ctx.save_for_backward(x, centered, pairs)
-        return squares.fill_diagonal_(0)
+        squares.fill_diagonal_(0)
+        roots = squares.sqrt_() if root else None
+        ctx.save_for_backward(x, centered, pairs, roots)
+        return squares
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        x, centered, pairs = ctx.saved_tensors
+        x, centered, pairs, roots = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second derivative
             centered = x - x.mean(0)
+        if roots is not None:
+            grad = grad / roots.masked_fill(roots == 0, math.inf).mul_(2)
         weights = grad + grad.T
         close = _take(weights, pairs)
         if close is not None:
@@ -120,7 +132,7 @@ class _SelfDistances(torch.autograd.Function):
         for rows, columns, own in _chunks(pairs, x.shape[1], close):
             pull = 2 * own[:, None] * (centered[rows] - centered[columns])
             slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
-        return slope
+        return slope, None
 
 
 class _CrossDistances(torch.autograd.Function):

@@ -43,6 +43,8 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
         raised: Any = tuple(raise_half(value) for value in args)
         first = args[0] if args else None
         device = first.device.type if isinstance(first, Tensor) else "cpu"
+        if not torch.is_autocast_enabled(device):
+            return function(*raised, **kwargs)
         with torch.autocast(device_type=device, enabled=False):
             return function(*raised, **kwargs)
 

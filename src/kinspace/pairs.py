@@ -5,14 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kinspace import checks
+
 __all__ = [
     "class_slots",
     "class_sums",
+    "class_table",
     "different_pairs",
     "next_same",
     "off_diagonal",
-    "own_class",
-    "positives",
     "same_pairs",
 ]
 
@@ -63,61 +64,50 @@ def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor,
     return sums, ones.new_zeros(count).index_add_(0, classes, ones)
 
 
-def positives(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """For each sample the others of its class, in batch order.
+def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For each sample the samples of its class, itself among them, in batch order.
 
-    Returns the indices (batch, width) and which of them are real: rows of small classes are filled
-    up with the sample itself. The width is that of the largest class less one, and never 0. Inside
-    torch.compile, where no size may depend on values, it is the batch size less one.
+    Returns the indices (batch, width), the width that of the largest class, and which of them are
+    positives: not the sample itself, and not what fills up the rows of smaller classes, which are
+    indices of the same class again. Inside torch.compile, where no size may depend on values, the
+    width is the batch size.
 
-    >>> index, real = positives(torch.tensor([5, 1, 5, 5]))
+    The labels are checked here, in the one look at their values that the width takes.
+
+    >>> index, positive = class_table(torch.tensor([5, 1, 5, 5]))
     >>> index
-    tensor([[2, 3],
-            [1, 1],
-            [0, 3],
-            [0, 2]])
-    >>> real[1]
-    tensor([False, False])
+    tensor([[0, 2, 3],
+            [1, 1, 1],
+            [0, 2, 3],
+            [0, 2, 3]])
+    >>> positive[:2]
+    tensor([[False,  True,  True],
+            [False, False, False]])
     """
-    if labels.is_cuda and not torch.compiler.is_compiling():
-        # The width is needed on the host anyway. A score of tiny steps is quicker there than as
-        # many launches.
-        index, real = positives(labels.cpu())
-        return index.to(labels.device), real.to(labels.device)
     ordered, order = labels.sort(stable=True)
-    first = torch.searchsorted(ordered, labels)[:, None]  # where the own class begins, (batch, 1)
-    size = torch.searchsorted(ordered, labels, right=True)[:, None] - first
-    place = torch.arange(len(labels), device=labels.device)
-    rank = torch.empty_like(order).scatter_(0, order, place)[:, None] - first
-    largest = len(labels) if torch.compiler.is_compiling() else int(size.max())
-    step = torch.arange(max(largest - 1, 1), device=labels.device)  # (width,)
-    real = step < size - 1
-    turn = step + (step >= rank)  # passes over the sample itself, (batch, width)
-    return order[first + torch.where(real, turn, rank)], real
+    first = torch.searchsorted(ordered, labels)
+    after = torch.searchsorted(ordered, labels, right=True)
+    width = len(labels)
+    if not torch.compiler.is_compiling():
+        low, width = torch.stack([ordered[0], (after - first).max()]).tolist()
+        checks.not_negative("labels", low)
+    place = first[:, None] + torch.arange(width, device=labels.device)
+    after = after[:, None]
+    index = order[torch.minimum(place, after - 1)]
+    itself = torch.arange(len(labels), device=labels.device)[:, None]
+    return index, (place < after) & (index != itself)
 
 
-def own_class(index: Tensor) -> Tensor:
-    """The indices of `positives` with the sample itself in front, (batch, 1 + width).
+def next_same(index: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
+    """From `class_table`: the next sample of the class in batch order, cyclic, and if there is one.
 
-    >>> own_class(positives(torch.tensor([5, 1, 5]))[0])
-    tensor([[0, 2],
-            [1, 1],
-            [2, 0]])
-    """
-    return torch.cat([torch.arange(len(index), device=index.device)[:, None], index], dim=1)
-
-
-def next_same(index: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """From `positives`: the next sample of the class in batch order, cyclic, and if there is one.
-
-    >>> next_same(*positives(torch.tensor([5, 1, 5, 5])))
+    >>> next_same(*class_table(torch.tensor([5, 1, 5, 5])))
     (tensor([2, 1, 3, 0]), tensor([ True, False,  True,  True]))
     """
-    own = torch.arange(len(index), device=index.device)[:, None]
-    before = (index < own).sum(1, keepdim=True)  # padding, the sample itself, is not before it
-    count = real.sum(1, keepdim=True)
-    turn = torch.where(before < count, before, 0)
-    return index.gather(1, turn)[:, 0], count[:, 0] > 0
+    itself = torch.arange(len(index), device=index.device)[:, None]
+    count = positive.sum(1, keepdim=True)
+    rank = ((index < itself) & positive).sum(1, keepdim=True)
+    return index.gather(1, (rank + 1) % (count + 1))[:, 0], count[:, 0] > 0
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from kinspace import checks
 from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import anchored_softmax, squared_norms
 from kinspace.numerics import full_precision, unit
-from kinspace.pairs import own_class, positives
+from kinspace.pairs import class_table
 
 __all__ = ["ALMN", "almn_loss", "virtual_points"]
 
@@ -65,7 +65,7 @@ def almn_loss(
 def _loss(
     embeddings: Tensor, labels: Tensor, own: Tensor, beta: float, norm_weight: float, margin: str
 ) -> Tensor:
-    same = own_class(positives(labels)[0])
+    same = class_table(labels)[0]
     virtual = _beyond(embeddings, own, beta * _chord(embeddings, own, same, margin))
     terms = anchored_softmax(own, embeddings, (virtual * own).sum(1), same)
     return terms.mean() + squared_norms(embeddings, norm_weight)
@@ -93,7 +93,7 @@ def virtual_points(
             [-0.4472,  1.3416]])
     """
     labels, own = _own_centers(embeddings, labels, centers, beta, margin)
-    same = own_class(positives(labels)[0])
+    same = class_table(labels)[0]
     return _beyond(embeddings, own, beta * _chord(embeddings, own, same, margin))
 
 

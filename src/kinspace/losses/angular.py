@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.losses.n_pair import anchored_softmax
 from kinspace.numerics import full_precision
-from kinspace.pairs import next_same, own_class, positives
+from kinspace.pairs import class_table, next_same
 
 __all__ = ["Angular", "angular_loss"]
 
@@ -30,19 +29,20 @@ def angular_loss(embeddings: Tensor, labels: Tensor, *, degrees: float = 45.0) -
 
     At 45 degrees t = 1: negatives have logit 0, the positive 4, so the value is log(1 + 2 e^-4).
 
+    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> angular_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.0360)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     slope = math.tan(math.radians(_acute(degrees))) ** 2
-    index, real = positives(labels)
+    index, real = class_table(labels)
     partner, has_positive = next_same(index, real)
     partners = embeddings.index_select(0, partner)
     positive = 2 * (1 + slope) * (embeddings * partners).sum(1)
     anchors = 4 * slope * (embeddings + partners)
-    terms = anchored_softmax(anchors, embeddings, positive, own_class(index))
-    return torch.where(has_positive, terms, 0).mean()
+    terms = anchored_softmax(anchors, embeddings, positive, index)
+    return (terms * has_positive).mean()
 
 
 def _acute(degrees: float) -> float:

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace import checks
 from kinspace.numerics import full_precision, log_sum_exp, unit
-from kinspace.pairs import own_class, positives
+from kinspace.pairs import class_table
 
 __all__ = ["Circle", "circle_loss"]
 
@@ -33,24 +32,25 @@ def circle_loss(
 
     Cosines 1 and 0 with margin 1/4: z_p = -g/16 and z_n = -g/16, so softplus(-2 + log 2) at g = 16.
 
+    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> circle_loss(x, torch.tensor([0, 0, 1, 1]), scale=16.0)
     tensor(0.2395)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin", margin)
     checks.positive("scale", scale)
     x = unit(embeddings)
     cosines = x @ x.T
-    index, real = positives(labels)
-    similar = cosines.gather(1, index)  # (batch, positives)
-    pace = (1 + margin - similar.detach()).relu()
-    pull = log_sum_exp(-scale * pace * (similar - (1 - margin)), real)
+    index, positive = class_table(labels)
+    similar = cosines.gather(1, index)  # (batch, class)
+    pace = (1 + margin - similar.detach()).relu_().mul_(-scale)
+    pull = log_sum_exp(pace * (similar - (1 - margin)), positive)
     pace = (cosines.detach() + margin).relu_().mul_(scale)
-    push = log_sum_exp(pace * (cosines - margin), without=own_class(index))
-    both = (pull > -math.inf) & (push > -math.inf)
-    terms = functional.softplus(torch.where(both, pull + push, 0))
-    return torch.where(both, terms, 0).sum() / both.sum().clamp(min=1)
+    total = pull + log_sum_exp(pace * (cosines - margin), without=index)
+    lacking = total == -math.inf  # no positive or no negative
+    terms = functional.softplus(total.masked_fill(lacking, 0)).masked_fill(lacking, 0)
+    return terms.sum() / (~lacking).sum().clamp(min=1)
 
 
 class Circle(nn.Module):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision
-from kinspace.pairs import own_class, positives
+from kinspace.pairs import class_table
 
 __all__ = ["Contrastive", "contrastive_loss"]
 
@@ -36,12 +36,12 @@ def contrastive_loss(
     >>> contrastive_loss(x, torch.tensor([0, 0, 1]), reduction="sum")
     tensor(1.7500)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin", margin)
     checks.choice("reduction", reduction, REDUCTIONS)
     squares = squared_distances(embeddings)
-    index, real = positives(labels)
-    same = real.sum().to(squares.dtype)  # ordered pairs: each unordered one twice
+    index, positive = class_table(labels)
+    same = positive.sum().to(squares.dtype)  # ordered pairs: each unordered one twice
     different = len(labels) * (len(labels) - 1) - same
     if reduction == "mean_each":
         pull, push = 1 / same.clamp(min=1), 1 / different.clamp(min=1)
@@ -50,9 +50,9 @@ def contrastive_loss(
             1 if reduction == "sum" else max(1, len(labels) * (len(labels) - 1) / 2)
         )
     # The weight of each distance is a constant: no table for a hinge, nor for its gradient.
-    active = (squares.detach() < margin).scatter_(1, own_class(index), False)
+    active = (squares.detach() < margin).scatter_(1, index, False)
     weights = active * -push
-    weights.scatter_add_(1, index, real * pull)
+    weights.scatter_add_(1, index, positive * pull)
     return (weights * squares).sum() + margin * push * active.sum()
 
 

@@ -21,7 +21,7 @@ from kinspace import checks
 from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import anchored_softmax, squared_norms
 from kinspace.numerics import full_precision, unit
-from kinspace.pairs import own_class, positives
+from kinspace.pairs import class_table
 
 __all__ = ["FixedMargin", "fixed_margin_loss"]
 
@@ -54,7 +54,7 @@ def _loss(
     lengths = torch.linalg.vector_norm(embeddings, dim=1) * torch.linalg.vector_norm(own, dim=1)
     cosine = (unit(embeddings) * unit(own)).sum(1)
     positive = lengths * _multiplied(cosine, multiplier)
-    terms = anchored_softmax(own, embeddings, positive, own_class(positives(labels)[0]))
+    terms = anchored_softmax(own, embeddings, positive, class_table(labels)[0])
     return terms.mean() + squared_norms(embeddings, norm_weight)
 
 

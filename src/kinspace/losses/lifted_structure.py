@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.distances import euclidean_distances
 from kinspace.numerics import full_precision, log_sum_exp
-from kinspace.pairs import own_class, positives
+from kinspace.pairs import class_table
 
 __all__ = ["LiftedStructure", "lifted_structure_loss"]
 
@@ -35,16 +35,16 @@ def lifted_structure_loss(embeddings: Tensor, labels: Tensor, *, margin: float =
     >>> lifted_structure_loss(x, torch.tensor([0, 0, 1]))
     tensor(0.8623)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin", margin)
     distances = euclidean_distances(embeddings)
-    index, real = positives(labels)  # each unordered pair appears twice
-    push = log_sum_exp(margin - distances, without=own_class(index))
-    has_negative = push > -math.inf
-    push = torch.where(has_negative, push, 0)  # (batch,)
+    index, positive = class_table(labels)  # each unordered pair appears twice
+    push = log_sum_exp(margin - distances, without=index)
+    alone = push == -math.inf  # no negative at all
+    push = push.masked_fill(alone, 0)  # (batch,)
     bound = torch.logaddexp(push[:, None], push[index]) + distances.gather(1, index)
-    terms = torch.where(real & has_negative[:, None], bound, 0).relu().square()
-    return terms.sum() / (2 * real.sum().clamp(min=1))
+    terms = bound.masked_fill(~positive | alone[:, None], 0).relu().square()
+    return terms.sum() / (2 * positive.sum().clamp(min=1))
 
 
 class LiftedStructure(nn.Module):

@@ -17,8 +17,6 @@ zero gradient on normalized embeddings. Here V enters once. eps keeps a batch of
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -88,9 +86,8 @@ def _terms(
     impostors = cluster_labels != cluster_labels[clusters][:, None]
     impostors &= counts > 0
     nearest = log_sum_exp(squares * -scale, impostors)
-    has_impostor = nearest > -math.inf
-    gap = own * scale + alpha + torch.where(has_impostor, nearest, 0)
-    return torch.where(has_impostor, gap.relu(), 0), variance.detach()
+    gap = own * scale + alpha + nearest  # -inf, and so 0, where there is no impostor
+    return gap.relu(), variance.detach()
 
 
 def _clusters(

@@ -12,7 +12,6 @@ Wang et al., Multi-similarity loss with general pair weighting, CVPR 2019, Eq. 1
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from kinspace import checks
@@ -37,12 +36,13 @@ def multi_similarity_loss(
     Same pairs have cosine 1 and different ones 0, base 0, nothing mined away:
     1/2 log(1 + e^-2) + log(1 + 2).
 
+    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> multi_similarity_loss(x, labels, beta=1.0, base=0.0, mining_margin=None)
     tensor(1.1621)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     _check_options(alpha, beta, base, mining_margin)
     x = unit(embeddings)
     cosines = x @ x.T
@@ -50,7 +50,7 @@ def multi_similarity_loss(
     pull = log1p_sum_exp(-alpha * (cosines.gather(1, index) - base), pulled) / alpha
     push = log1p_sum_exp(beta * (cosines - base), pushed) / beta
     both = pulled.any(1) & pushed.any(1)
-    return torch.where(both, pull + push, 0).mean()
+    return ((pull + push) * both).mean()
 
 
 def _check_options(alpha: float, beta: float, base: float, mining_margin: float | None) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.numerics import full_precision, log1p_sum_exp
-from kinspace.pairs import next_same, own_class, positives
+from kinspace.pairs import class_table, next_same
 
 __all__ = ["NPair", "anchored_softmax", "n_pair_loss"]
 
@@ -36,12 +36,12 @@ def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0)
     >>> n_pair_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.5514)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("norm_weight", norm_weight, at_least=0)
-    index, real = positives(labels)
-    partner, has_positive = next_same(index, real)
-    terms = anchored_softmax(embeddings, embeddings, partner, own_class(index))
-    loss = torch.where(has_positive, terms, 0).mean()
+    index, positive = class_table(labels)
+    partner, has_positive = next_same(index, positive)
+    terms = anchored_softmax(embeddings, embeddings, partner, index)
+    loss = (terms * has_positive).mean()
     return loss + squared_norms(embeddings, norm_weight) if norm_weight else loss
 
 

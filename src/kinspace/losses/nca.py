@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision, log_sum_exp
-from kinspace.pairs import positives
+from kinspace.pairs import class_table
 
 __all__ = ["NCA", "nca_loss"]
 
@@ -32,13 +32,13 @@ def nca_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
     >>> nca_loss(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1]))
     tensor(0.2472)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
+    index, positive = class_table(labels)
     logits = squared_distances(embeddings).neg_()
-    index, real = positives(labels)
+    near = log_sum_exp(logits.gather(1, index), positive)
     itself = torch.arange(len(labels), device=labels.device)[:, None]
-    near = log_sum_exp(logits.gather(1, index), real)
     terms = log_sum_exp(logits, without=itself) - near
-    return torch.where(near > -math.inf, terms, 0).mean()
+    return terms.masked_fill(near == -math.inf, 0).mean()
 
 
 class NCA(nn.Module):

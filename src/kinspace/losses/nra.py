@@ -57,18 +57,18 @@ def nra_loss(
     checks.positive("eps", eps)
     if len(embeddings) == 1:
         return zero_of(embeddings)
-    rooms, exist = _rooms(embeddings, labels, detach_range)
+    rooms, missing = _rooms(embeddings, labels, detach_range)
     logs = torch.log(_transfer(rooms, alpha) + eps)  # (batch, 2)
-    return torch.where(exist, logs, 0).sum() / -len(logs)
+    return logs.masked_fill(missing, 0).sum() / -len(logs)
 
 
 def _rooms(embeddings: Tensor, labels: Tensor, detach_range: bool) -> tuple[Tensor, Tensor]:
-    """1 - r of the farthest positive and r of the nearest negative, (batch, 2), where they exist.
+    """1 - r of the farthest positive and r of the nearest negative, (batch, 2); which are missing.
 
     The loss is -log(w + eps) of both, since 1 - w(r) = w(1 - r).
     """
     chosen, squares = _four_neighbors(embeddings.detach(), labels)
-    exist = squares[:, :2].abs() < math.inf
+    missing = squares[:, :2].isinf()
     # The matrix chose; the four distances are made again, by differences, to be differentiated.
     others = embeddings.index_select(0, chosen.flatten()).view(*chosen.shape, -1)
     distances = paired_distances(embeddings[:, None], others)  # (batch, 4)
@@ -79,7 +79,7 @@ def _rooms(embeddings: Tensor, labels: Tensor, detach_range: bool) -> tuple[Tens
     rooms = (ends - pair) / spans.masked_fill(flat, math.inf)
     # Rounding may leave [0, 1]. Put back as a constant: a clamp stops the gradient at its ends.
     rooms = rooms + (rooms.clamp(0, 1) - rooms).detach()
-    return rooms.masked_fill(flat, 0.5), exist
+    return rooms.masked_fill(flat, 0.5), missing
 
 
 def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

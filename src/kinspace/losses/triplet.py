@@ -27,7 +27,7 @@ from kinspace.distances import euclidean_distances, squared_distances
 from kinspace.miners.batch_hard import hardest
 from kinspace.miners.semi_hard import semi_hard_negatives
 from kinspace.numerics import full_precision
-from kinspace.pairs import own_class, positives
+from kinspace.pairs import class_table
 
 __all__ = ["Triplet", "triplet_loss"]
 
@@ -62,7 +62,7 @@ def triplet_loss(
     if mining == "all":
         return _all_triplets(distances, labels, margin, reduction)
     if mining == "semi_hard":
-        index, real = positives(labels)
+        index, real = class_table(labels)
         negative, has_negative = semi_hard_negatives(distances.detach(), index)
         used = real & has_negative[:, None]
         hinge = (distances.gather(1, index) - distances.gather(1, negative) + margin).relu()
@@ -74,7 +74,7 @@ def triplet_loss(
 
 
 def _all_triplets(distances: Tensor, labels: Tensor, margin: float, reduction: str) -> Tensor:
-    index, real = positives(labels)
+    index, real = class_table(labels)
     signs, active = _signed_counts(distances.detach(), index, real, margin)
     total = (signs * distances).sum() + margin * active
     if reduction == "sum":
@@ -96,7 +96,7 @@ def _signed_counts(
     width = index.shape[1]
     thresholds = (distances.gather(1, index) + margin).masked_fill_(~real, -math.inf)
     ordered, order = thresholds.sort(1)  # (batch, positives)
-    queries = distances.scatter(1, own_class(index), math.inf)  # the negatives' distances
+    queries = distances.scatter(1, index, math.inf)  # the negatives' distances
     # thresholds at or below each negative; those above it are active
     place = torch.searchsorted(ordered, queries, right=True, out_int32=True)
     crossed = (width - place).to(distances.dtype)  # (batch, batch)

@@ -19,7 +19,7 @@ from torch import Tensor
 from kinspace import checks
 from kinspace.distances import euclidean_distances
 from kinspace.numerics import full_precision, unit
-from kinspace.pairs import different_pairs, positives
+from kinspace.pairs import class_table, different_pairs
 
 __all__ = ["distance_weighted", "distance_weights", "drawn_triplets"]
 
@@ -87,7 +87,7 @@ def _drawn(weights: Tensor, labels: Tensor, generator: torch.Generator | None) -
     # Drawn by inverse cumulative weights, one draw a positive: no (triplets, batch) table.
     steps = weights.cumsum(1)
     total = steps[:, -1:]
-    index, real = positives(labels)
+    index, real = class_table(labels)
     draws = torch.rand(
         index.shape, generator=generator, device=None if generator is None else generator.device
     )

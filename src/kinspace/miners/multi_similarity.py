@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace.pairs import own_class, positives
+from kinspace.pairs import class_table
 
 __all__ = ["multi_similarity"]
 
@@ -22,25 +22,25 @@ __all__ = ["multi_similarity"]
 def multi_similarity(
     similarities: Tensor, labels: Tensor, *, margin: float | None = 0.1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The positives (batch, P) of each sample, which of them to keep, and which negatives.
+    """The class of each sample (batch, P), which of it to keep as positives, and which negatives.
 
-    The first two are as `kinspace.pairs.positives` gives them, the last is a mask (batch, batch).
-    margin None keeps all.
+    The first two are as `kinspace.pairs.class_table` gives them, the last is a mask (batch,
+    batch). margin None keeps all.
 
     >>> s = torch.tensor([[1.0, 0.9, 0.2], [0.9, 1.0, 0.85], [0.2, 0.85, 1.0]])
     >>> index, pulled, pushed = multi_similarity(s, torch.tensor([0, 0, 1]))
-    >>> pulled[:, 0], pushed
+    >>> pulled.any(1), pushed
     (tensor([False,  True, False]), tensor([[False, False, False],
             [False, False,  True],
             [False, False, False]]))
     """
-    index, real = positives(labels)
-    own = own_class(index)
+    index, positive = class_table(labels)
     if margin is None:
-        return index, real, torch.ones_like(similarities, dtype=torch.bool).scatter_(1, own, False)
+        every = torch.ones_like(similarities, dtype=torch.bool)
+        return index, positive, every.scatter_(1, index, False)
     similar = similarities.gather(1, index)
-    most = similarities.scatter(1, own, -math.inf).amax(1, keepdim=True)
+    most = similarities.scatter(1, index, -math.inf).amax(1, keepdim=True)
     # a row without positives keeps no negative, and the other way round
-    least = torch.where(real, similar, math.inf).amin(1, keepdim=True)
-    pushed = (similarities > least - margin).scatter_(1, own, False)
-    return index, real & (similar < most + margin), pushed
+    least = similar.masked_fill(~positive, math.inf).amin(1, keepdim=True)
+    pushed = (similarities > least - margin).scatter_(1, index, False)
+    return index, positive & (similar < most + margin), pushed

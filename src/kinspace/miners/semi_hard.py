@@ -13,7 +13,7 @@ from torch import Tensor
 from kinspace import checks
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision
-from kinspace.pairs import own_class, positives
+from kinspace.pairs import class_table
 
 __all__ = ["semi_hard", "semi_hard_negatives"]
 
@@ -28,7 +28,7 @@ def semi_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
             [1, 0, 3]])
     """
     labels = checks.with_labels(embeddings, labels)
-    index, real = positives(labels)
+    index, real = class_table(labels)
     negative, has_negative = semi_hard_negatives(squared_distances(embeddings), index)
     anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
     used = real & has_negative[:, None]
@@ -36,10 +36,9 @@ def semi_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 
 def semi_hard_negatives(distances: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """For each positive in index (batch, positives) its negative, and which rows have any."""
-    own = own_class(index)
-    farthest = distances.scatter(1, own, -math.inf).max(1)
-    ordered, order = distances.scatter(1, own, math.inf).sort(stable=True, dim=1)
+    """For each sample of the class table its negative, as a positive, and which rows have any."""
+    farthest = distances.scatter(1, index, -math.inf).max(1)
+    ordered, order = distances.scatter(1, index, math.inf).sort(stable=True, dim=1)
     # the first distance beyond the positive: a negative's, or the infinity of a non-negative
     place = torch.searchsorted(ordered, distances.gather(1, index), right=True)
     beyond = ordered.gather(1, place) < math.inf
