@@ -22,9 +22,11 @@ from pretrained features few are. a < 1 has infinite slopes at both ends and is 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from kinspace import checks
 from kinspace.distances import paired_distances, squared_distances
@@ -57,29 +59,48 @@ def nra_loss(
     checks.positive("eps", eps)
     if len(embeddings) == 1:
         return zero_of(embeddings)
-    rooms, missing = _rooms(embeddings, labels, detach_range)
-    logs = torch.log(_transfer(rooms, alpha) + eps)  # (batch, 2)
-    return logs.masked_fill(missing, 0).sum() / -len(logs)
-
-
-def _rooms(embeddings: Tensor, labels: Tensor, detach_range: bool) -> tuple[Tensor, Tensor]:
-    """1 - r of the farthest positive and r of the nearest negative, (batch, 2); which are missing.
-
-    The loss is -log(w + eps) of both, since 1 - w(r) = w(1 - r).
-    """
     chosen, squares = _four_neighbors(embeddings.detach(), labels)
-    missing = squares[:, :2].isinf()
     # The matrix chose; the four distances are made again, by differences, to be differentiated.
     others = embeddings.index_select(0, chosen.flatten()).view(*chosen.shape, -1)
     distances = paired_distances(embeddings[:, None], others)  # (batch, 4)
-    pair, ends = distances[:, :2], distances[:, 2:]
-    ends = ends.detach() if detach_range else ends
-    spans = ends - ends.flip(1)  # D_max - D_min for the positive, its negative for the negative
-    flat = spans == 0
-    rooms = (ends - pair) / spans.masked_fill(flat, math.inf)
-    # Rounding may leave [0, 1]. Put back as a constant: a clamp stops the gradient at its ends.
-    rooms = rooms + (rooms.clamp(0, 1) - rooms).detach()
-    return rooms.masked_fill(flat, 0.5), missing
+    options = (squares[:, :2].isinf(), alpha, eps, detach_range)
+    return _RankLoss.apply(distances, *options)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _RankLoss(torch.autograd.Function):
+    """J of the four distances D+, D-, D_max, D_min, with its gradient made beside the value.
+
+    With q = (1 - r+, r-) both terms are -log(w(q) + eps), since 1 - w(r) = w(1 - r). On tables of
+    four columns the graph of all steps would take longer than the matrix of distances.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, distances: Tensor, missing: Tensor, alpha: float, eps: float, fixed: bool
+    ) -> Tensor:
+        pair, ends = distances[:, :2], distances[:, 2:]
+        spans = ends - ends.flip(1)  # D_max - D_min for the positive, its negative for the other
+        flat = spans == 0
+        spans = spans.masked_fill_(flat, math.inf)
+        q = ((ends - pair) / spans).clamp_(0, 1).masked_fill_(flat, 0.5)  # (batch, 2)
+        low = q < 0.5
+        twice = 2 * torch.where(low, q, 1 - q)
+        half = 0.5 * twice.pow(alpha)
+        weights = torch.where(low, half, 1 - half).add_(eps)
+        # d/dq -log(w + eps), over the number of samples
+        slope = (twice.pow(alpha - 1) / weights).mul_(-alpha / len(q)).masked_fill_(missing, 0)
+        slope = slope / spans
+        # each end moves its own q by 1 - q over its span, and the other q by q over the other span
+        to_ends = slope * (1 - q) + (slope * q).flip(1)
+        grad = torch.cat([-slope, torch.zeros_like(slope) if fixed else to_ends], dim=1)
+        ctx.save_for_backward(grad)
+        return weights.log_().masked_fill_(missing, 0).sum() / -len(q)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (slopes,) = ctx.saved_tensors
+        return grad * slopes, None, None, None, None
 
 
 def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,13 +119,6 @@ def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     four = (positive, negative, farthest, nearest)
     indices = torch.stack([extreme.indices for extreme in four], dim=1)
     return indices, torch.stack([extreme.values for extreme in four], dim=1)
-
-
-def _transfer(ranks: Tensor, alpha: float) -> Tensor:
-    """w(r): flat at both ends, steep at 1/2 (Eq. 10)."""
-    low = ranks < 0.5
-    folded = 0.5 * (2 * torch.where(low, ranks, 1 - ranks)).pow(alpha)
-    return torch.where(low, folded, 1 - folded)
 
 
 @torch.no_grad()
