@@ -85,11 +85,11 @@ SCALES = [0.3, 1.0, 3.0, 0.01, 20.0]
 
 
 def further_batch(seed: int) -> Batch:
-    """2 to 5 classes of 2 to 4, in 2 to 6 dimensions; every other batch lacks its last samples."""
+    """2 to 5 classes of 2 or 3, in 2 to 6 dimensions; every other batch lacks its last samples."""
     batch = random_batch(
         seed,
         classes=2 + seed % 4,
-        per_class=2 + seed % 3,
+        per_class=2 + seed // 2 % 2,
         dim=2 + seed % 5,
         scale=SCALES[seed % 5],
         separation=[0.5, 2.0, 0.0][seed % 3],

@@ -134,7 +134,8 @@ def is_finite(result: Result) -> bool:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @EVERY_METHOD
 def test_is_finite_on_degenerate_batches(method: Method, dtype: torch.dtype) -> None:
-    for options in method.options:
+    # in float64 every option meets these batches in test_exactness.py
+    for options in method.options if dtype == torch.float32 else [{}]:
         for name, batch in named_batches():
             found = evaluate(method.function, method.arguments(batch, 0), options, dtype=dtype)
             assert is_finite(found), (name, options, found.value)
@@ -199,11 +200,13 @@ def test_autocast_does_not_change_the_result_on_float32_embeddings(
     method: Method, half: torch.dtype
 ) -> None:
     for options in method.options:
-        for name, batch in named_batches():
+        for name in ("scattered_labels", "some_zero_rows", "tiny_scale", "huge_scale"):
+            batch = DEGENERATE_BATCHES[name]
             value, gradient = on_embeddings(method, options, batch, torch.float32)
             found, slope = on_embeddings(method, options, batch, torch.float32, autocast=half)
             assert torch.equal(found, value), (name, options)
             assert torch.equal(slope, gradient), (name, options)
+            assert slope.isfinite().all(), (name, options)
 
 
 def called(module: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -250,18 +253,19 @@ def test_a_module_is_finite_on_degenerate_batches(name: str, dtype: torch.dtype)
 
 @HALVES
 @EVERY_MODULE
-def test_a_module_is_finite_under_autocast(name: str, half: torch.dtype) -> None:
+def test_a_module_is_finite_on_half_precision_embeddings_under_autocast(
+    name: str, half: torch.dtype
+) -> None:
     largest = torch.finfo(half).max / 2
     for kind, batch in named_batches():
         module = built(name, batch, torch.float32)
         rounded = Batch(batch.embeddings.clamp(-largest, largest).to(half), batch.labels)
-        for dtype in (half, torch.float32):
-            value, gradients = step(module, rounded, dtype, autocast=half)
-            assert value.isfinite(), kind
-            assert value.dtype == torch.float32
-            if dtype == half == torch.float16 and kind in BEYOND_FLOAT16:
-                continue
+        value, gradients = step(module, rounded, half, autocast=half)
+        assert value.isfinite(), kind
+        assert value.dtype == torch.float32
+        if half == torch.bfloat16 or kind not in BEYOND_FLOAT16:
             assert all(slope.isfinite().all() for slope in gradients.values()), kind
+        assert all(state.isfinite().all() for state in module.state_dict().values()), kind
 
 
 @HALVES
@@ -405,9 +409,9 @@ def test_a_module_takes_labels_of_any_integer_type(name: str) -> None:
 
 # --- errors --------------------------------------------------------------------------------------
 
-LABELS = {"labels", "clusters"}  # one integer a sample
-TABLES = {"centers", "proxies", "weight"}  # one row a class, of the embeddings' dimension
-VECTORS = {"targets", "original", "bias"}  # one entry a class
+LABELS = ["labels", "clusters"]  # one integer a sample
+TABLES = ["centers", "proxies", "weight"]  # one row a class, of the embeddings' dimension
+VECTORS = ["targets", "original", "bias"]  # one entry a class
 
 
 def wrong_arguments(method: Method) -> Iterator[tuple[str, Arguments, str, str]]:
@@ -421,7 +425,7 @@ def wrong_arguments(method: Method) -> Iterator[tuple[str, Arguments, str, str]]
     yield "no rows", {k: v[:0] if len(v) == len(x) else v for k, v in good.items()}, rows, "(0, 4)"
     yield "no columns", {**good, rows: x[:, :0]}, rows, "(12, 0)"
     yield "no tensor", {**good, rows: x.tolist()}, rows, "list"
-    for name in LABELS & set(good):
+    for name in [name for name in LABELS if name in good]:
         y = good[name]
         yield "too few labels", {**good, name: y[:-1]}, name, "(11,)"
         yield "a column of labels", {**good, name: y[:, None]}, name, "(12, 1)"
@@ -431,12 +435,12 @@ def wrong_arguments(method: Method) -> Iterator[tuple[str, Arguments, str, str]]
         yield "no tensor of labels", {**good, name: y.tolist()}, name, "list"
         if len(good) > 2:  # what has a row a class knows how many there are
             yield "labels too large", {**good, name: y + 97}, name, str(97 + int(y.max()))
-    for name in TABLES & set(good) - {rows}:
+    for name in [name for name in TABLES if name in good and name != rows]:
         table = good[name]
         yield "another dimension", {**good, name: table[:, :-1]}, name, "(8, 3)"
         yield "a table that is a vector", {**good, name: table[0]}, name, "(4,)"
         yield "a table of whole numbers", {**good, name: table.long()}, name, "int64"
-    for name in VECTORS & set(good):
+    for name in [name for name in VECTORS if name in good]:
         entries = good[name]
         yield "a column of entries", {**good, name: entries[:, None]}, name, "(8, 1)"
         yield "whole entries", {**good, name: entries.long()}, name, "int64"
@@ -444,21 +448,21 @@ def wrong_arguments(method: Method) -> Iterator[tuple[str, Arguments, str, str]]
             yield "too few entries", {**good, name: entries[:-1]}, name, "7"
 
 
-WRONG = [
-    pytest.param(method, arguments, name, came, id=f"{number}-{method.name}-{what}-{name}")
-    for number, method in enumerate(METHODS)
-    for what, arguments, name, came in wrong_arguments(method)
-]
-
-
-@pytest.mark.parametrize(("method", "arguments", "name", "came"), WRONG)
-def test_a_wrong_argument_is_named_with_what_came(
-    method: Method, arguments: Arguments, name: str, came: str
-) -> None:
-    with pytest.raises(ValueError, match=r"expected") as caught:
-        method.function(*arguments.values())
-    assert str(caught.value).startswith(f"{name}: ")
-    assert came in str(caught.value)
+@EVERY_METHOD
+def test_a_wrong_argument_is_named_with_what_came(method: Method) -> None:
+    problems = []
+    for what, arguments, name, came in wrong_arguments(method):
+        try:
+            method.function(*arguments.values())
+        except ValueError as error:
+            text = str(error)
+            if not (text.startswith(f"{name}: expected") and came in text):
+                problems.append(f"{what}: {text}")
+        except (AttributeError, IndexError, RuntimeError, TypeError) as error:
+            problems.append(f"{what}: {error!r}")
+        else:
+            problems.append(f"{what}: taken without a word")
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize(
@@ -670,7 +674,7 @@ WITHOUT_SCALE = ["nra_loss"]
 IN_SPACE = {"embeddings", *TABLES}
 
 METHOD_OF = {method.name: method for method in METHODS}
-laws = settings(max_examples=12)
+laws = settings(max_examples=8)
 
 
 def test_every_method_is_of_one_kind() -> None:

@@ -39,21 +39,38 @@ def check_derivatives(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
 # --- log sum exp ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dim", [0, -1])
-@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+KEPT = {
+    "all": {},
+    "masked": {"mask": MASK},
+    "without": {"without": torch.tensor([[1, 1], [3, 0], [2, 3]])},
+    "masked and without": {"mask": MASK, "without": torch.tensor([[0], [0], [0]])},
+}
+
+
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
 @SUMS
 def test_a_log_sum_has_first_and_second_derivatives(
-    function: Callable[..., Tensor], mask: Tensor | None, dim: int
+    function: Callable[..., Tensor], kept: dict[str, Tensor]
 ) -> None:
-    check_derivatives(lambda x: function(x, mask, dim=dim), normal(3, 4, scale=3.0))
+    check_derivatives(lambda x: function(x, **kept), normal(3, 4, scale=3.0))
 
 
-@pytest.mark.parametrize("dim", [0, 1, -1])
-def test_log_sum_exp_is_that_of_torch(dim: int) -> None:
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+def test_log_sum_exp_is_that_of_torch(kept: dict[str, Tensor]) -> None:
     x = normal(3, 4, scale=10.0)
-    torch.testing.assert_close(log_sum_exp(x, dim=dim), x.logsumexp(dim), rtol=1e-13, atol=0.0)
-    masked = torch.where(MASK, x, -math.inf).logsumexp(dim)
-    torch.testing.assert_close(log_sum_exp(x, MASK, dim=dim), masked, rtol=1e-13, atol=0.0)
+    filled = torch.where(kept.get("mask", torch.ones_like(x).bool()), x, -math.inf)
+    filled = filled.scatter(1, kept["without"], -math.inf) if "without" in kept else filled
+    found = log_sum_exp(x, **kept)
+    torch.testing.assert_close(found, filled.logsumexp(1), rtol=1e-13, atol=0.0)
+
+
+def test_a_log_sum_leaves_its_logits_as_they_are() -> None:
+    x = normal(3, 4)
+    before = x.detach().clone()
+    for function in (log_sum_exp, log1p_sum_exp):
+        for kept in KEPT.values():
+            function(x, **kept).sum().backward()
+            assert torch.equal(x.detach(), before)
 
 
 def test_log1p_sum_exp_has_one_more_zero() -> None:

@@ -10,10 +10,10 @@ import loops
 from kinspace.pairs import (
     class_slots,
     class_sums,
+    class_table,
     different_pairs,
     next_same,
     off_diagonal,
-    positives,
     same_pairs,
 )
 
@@ -37,33 +37,25 @@ def test_pairs_are_of_one_class_or_of_two(labels: list[int]) -> None:
 
 @given(batches_of_labels)
 def test_the_next_of_a_class_is_the_next_in_batch_order(labels: list[int]) -> None:
-    index, exists = next_same(scattered(labels))
-    expected = loops.next_same(labels)
-    found = torch.where(exists, index, -1).tolist()
-    assert found == expected
-    assert index.min() >= 0  # a row to look up even where there is none
-    assert index.max() < len(labels)
+    index, exists = next_same(*class_table(scattered(labels)))
+    assert torch.where(exists, index, -1).tolist() == loops.next_same(labels)
+    assert index[~exists].tolist() == (~exists).nonzero().flatten().tolist()  # a row to look up
 
 
 @given(batches_of_labels)
-def test_positives_are_all_others_of_the_class_from_the_next_on(labels: list[int]) -> None:
-    index, real = positives(scattered(labels))
-    count = len(labels)
+def test_the_class_table_has_the_class_of_each_sample_in_batch_order(labels: list[int]) -> None:
+    index, positive = class_table(scattered(labels))
     largest = max(labels.count(label) for label in labels)
-    assert index.shape == real.shape == (count, largest - 1)
-    assert index.numel() == 0 or 0 <= index.min() <= index.max() < count
-    for i in range(count):
-        following = [(i + step) % count for step in range(1, count)]
-        expected = [j for j in following if labels[j] == labels[i]]
-        assert index[i][real[i]].tolist() == expected
+    assert index.shape == positive.shape == (len(labels), largest)
+    for i, label in enumerate(labels):
+        assert index[i][positive[i]].tolist() == loops.others_of_class(labels, i)
+        own = {j for j, other in enumerate(labels) if other == label}
+        assert set(index[i].tolist()) == own  # itself among them, and nothing of other classes
 
 
-@pytest.mark.parametrize("width", [0, 1, 3, 9])
-def test_positives_have_the_width_that_is_asked_for(width: int) -> None:
-    labels = torch.tensor([5, 1, 5, 5])
-    index, real = positives(labels, width=width)
-    assert index.shape == real.shape == (4, width)
-    assert real.sum(1).tolist() == [min(width, 2), 0, min(width, 2), min(width, 2)]
+def test_the_class_table_looks_at_the_labels() -> None:
+    with pytest.raises(ValueError, match="labels: expected 0 or more, got -2"):
+        class_table(torch.tensor([0, -2]))
 
 
 @given(batches_of_labels)
@@ -100,7 +92,7 @@ def test_off_diagonal_leaves_out_the_diagonal(size: int) -> None:
         assert found[i].tolist() == [matrix[i, j].item() for j in range(size) if j != i]
 
 
-@pytest.mark.parametrize("function", [same_pairs, different_pairs, class_slots, positives])
+@pytest.mark.parametrize("function", [same_pairs, different_pairs, class_slots, class_table])
 def test_the_labels_are_left_as_they_are(function: object) -> None:
     labels = torch.tensor([3, 1, 3, 0])
     assert callable(function)

@@ -86,6 +86,7 @@ def not_negative(name: str, smallest: int) -> None:
 
 def matching_rows(name: str, value: Tensor, embeddings: Tensor) -> Tensor:
     """A matrix whose rows have the embeddings' dimension (centers, proxies), in their dtype."""
+    vectors("embeddings", embeddings)
     vectors(name, value)
     if value.shape[1] != embeddings.shape[1]:
         raise ValueError(

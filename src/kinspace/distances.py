@@ -67,11 +67,18 @@ def paired_distances(x: Tensor, y: Tensor) -> Tensor:
     return distances
 
 
-def _product_form(x: Tensor, y: Tensor, triangle: bool) -> tuple[Tensor, Tensor | None]:
-    """The squared distances and the (2, close) pairs that were done again by differences."""
-    x_squares = x.square().sum(1)
-    y_squares = x_squares if triangle else y.square().sum(1)
-    squares = torch.addmm(y_squares, x, y.T, alpha=-2).add_(x_squares[:, None])
+def _product_form(
+    x: Tensor, y: Tensor, around_x: Tensor, around_y: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """The squared distances and the (2, close) pairs that were done again by differences.
+
+    The product takes the rows around their mean; the differences of close rows take the rows
+    themselves, since moving them rounds away what little is between them.
+    """
+    triangle = y is x
+    x_squares = around_x.square().sum(1)
+    y_squares = x_squares if triangle else around_y.square().sum(1)
+    squares = torch.addmm(y_squares, around_x, around_y.T, alpha=-2).add_(x_squares[:, None])
     if torch.compiler.is_compiling():  # the number of close pairs is not known there
         return squares.clamp_(min=0), None
     close = squares <= (CLOSE * x_squares)[:, None] + CLOSE * y_squares
@@ -108,7 +115,7 @@ class _SelfDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, root: bool) -> Tensor:
         centered = x - x.mean(0)
-        squares, pairs = _product_form(centered, centered, triangle=True)
+        squares, pairs = _product_form(x, x, centered, centered)
         squares.fill_diagonal_(0)
         roots = squares.sqrt_() if root else None
         ctx.save_for_backward(x, centered, pairs, roots)
@@ -130,7 +137,7 @@ class _SelfDistances(torch.autograd.Function):
             weights.sum(1, keepdim=True) * centered, weights, centered, alpha=-1
         )
         for rows, columns, own in _chunks(pairs, x.shape[1], close):
-            pull = 2 * own[:, None] * (centered[rows] - centered[columns])
+            pull = 2 * own[:, None] * (x[rows] - x[columns])
             slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
         return slope, None
 
@@ -140,7 +147,7 @@ class _CrossDistances(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
         middle = y.mean(0)
         around_x, around_y = x - middle, y - middle
-        squares, pairs = _product_form(around_x, around_y, triangle=False)
+        squares, pairs = _product_form(x, y, around_x, around_y)
         ctx.save_for_backward(x, y, around_x, around_y, pairs)
         return squares
 
@@ -155,7 +162,7 @@ class _CrossDistances(torch.autograd.Function):
         x_slope = torch.addmm(weights.sum(1)[:, None] * around_x, weights, around_y, alpha=-1) * 2
         y_slope = torch.addmm(weights.sum(0)[:, None] * around_y, weights.T, around_x, alpha=-1) * 2
         for rows, columns, own in _chunks(pairs, x.shape[1], close):
-            pull = 2 * own[:, None] * (around_x[rows] - around_y[columns])
+            pull = 2 * own[:, None] * (x[rows] - y[columns])
             x_slope = x_slope.index_add(0, rows, pull)
             y_slope = y_slope.index_add(0, columns, -pull)
         return x_slope, y_slope

@@ -245,15 +245,16 @@ def power_mean(values: Tensor, power: float, dim: int = -1) -> Tensor:
         raise ValueError(f"values: expected 0 or more, got {values.min().item():g}")
     if math.isinf(power):
         return values.amax(dim) if power > 0 else values.amin(dim)
-    # In log space, a zero apart: log 0 is replaced before the log so that its slope stays finite.
+    # In log space, zeros apart: log 0 is replaced before the log so that its slope stays finite.
     empty = values == 0
     logs = torch.log(values.masked_fill(empty, 1))
     if power <= 0:
-        mean = torch.exp(log_exp_mean(logs, power, dim))
-        return mean.masked_fill(empty.any(dim), 0)
-    logs = logs.masked_fill(empty, -math.inf).movedim(dim, -1)
-    spread = log_sum_exp(logs.reshape(-1, logs.shape[-1]) * power) - math.log(logs.shape[-1])
-    return torch.exp(spread / power).view(logs.shape[:-1])
+        return torch.exp(log_exp_mean(logs, power, dim)).masked_fill(empty.any(dim), 0)
+    nothing = empty.all(dim, keepdim=True)
+    most = logs.detach().masked_fill(empty & ~nothing, -math.inf).amax(dim, keepdim=True)
+    ratios = torch.expm1((logs - most) * power).masked_fill(empty & ~nothing, -1)
+    mean = torch.exp(most.squeeze(dim) + torch.log1p(ratios.mean(dim)) / power)
+    return mean.masked_fill(nothing.squeeze(dim), 0)
 
 
 def _values(values: Tensor) -> Tensor:

@@ -40,15 +40,18 @@ def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0)
     checks.finite("norm_weight", norm_weight, at_least=0)
     index, positive = class_table(labels)
     partner, has_positive = next_same(index, positive)
-    terms = anchored_softmax(embeddings, embeddings, partner, index)
+    terms = anchored_softmax(None, embeddings, partner, index)
     loss = (terms * has_positive).mean()
     return loss + squared_norms(embeddings, norm_weight) if norm_weight else loss
 
 
-def anchored_softmax(anchors: Tensor, embeddings: Tensor, positive: Tensor, own: Tensor) -> Tensor:
+def anchored_softmax(
+    anchors: Tensor | None, embeddings: Tensor, positive: Tensor, own: Tensor
+) -> Tensor:
     """log(1 + sum_j exp(a_i . x_j - positive_i)) for each anchor i, without j in row i of `own`.
 
-    positive: the positive logits, or the index of the sample x_p that makes each, a_i . x_p.
+    anchors: None for the embeddings themselves. positive: the positive logits, or the index of
+    the sample x_p that makes each, a_i . x_p.
     """
     return _AnchoredSoftmax.apply(anchors, embeddings, positive, own)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -58,7 +61,7 @@ class _AnchoredSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, anchors: Tensor, embeddings: Tensor, positive: Tensor, own: Tensor
+        ctx: Any, anchors: Tensor | None, embeddings: Tensor, positive: Tensor, own: Tensor
     ) -> Tensor:
         logits = _logits(anchors, embeddings, positive).scatter_(1, own, -math.inf)
         top = logits.amax(1, keepdim=True).clamp_(min=0)
@@ -77,14 +80,18 @@ class _AnchoredSoftmax(torch.autograd.Function):
         else:
             weights = exponentials * (grad[:, None] / (1 + excess))
         total = weights.sum(1, keepdim=True)
-        if positive.is_floating_point():
-            return weights @ embeddings, weights.T @ anchors, -total[:, 0], None
-        weights = weights.scatter_(1, positive[:, None], -total)  # the positive is in `own`, at 0
-        return weights @ embeddings, weights.T @ anchors, None, None
+        to_positive = -total[:, 0] if positive.is_floating_point() else None
+        if to_positive is None:  # the positive is in `own`, at 0
+            weights = weights.scatter_(1, positive[:, None], -total)
+        to_anchors = weights @ embeddings
+        if anchors is None:
+            return None, torch.addmm(to_anchors, weights.T, embeddings), to_positive, None
+        return to_anchors, weights.T @ anchors, to_positive, None
 
 
-def _logits(anchors: Tensor, embeddings: Tensor, positive: Tensor) -> Tensor:
+def _logits(anchors: Tensor | None, embeddings: Tensor, positive: Tensor) -> Tensor:
     """a_i . x_j less the positive logit, (batch, batch)."""
+    anchors = embeddings if anchors is None else anchors
     if positive.is_floating_point():  # as the start of the matrix product: no table of its own
         return torch.addmm(-positive[:, None], anchors, embeddings.T)
     logits = anchors @ embeddings.T

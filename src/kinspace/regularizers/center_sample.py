@@ -29,8 +29,18 @@ def sample_centers(
         device=None if generator is None else generator.device,
     )
     if include is not None:
-        keys[include.to(keys.device)] += 1
+        keys[_centers("include", include, num_centers).to(keys.device)] += 1
     return keys.topk(min(count, num_centers)).indices
+
+
+def _centers(name: str, index: Tensor, num_centers: int) -> Tensor:
+    if index.is_floating_point() or index.dtype == torch.bool or index.ndim != 1:
+        raise ValueError(f"{name}: expected a vector of integers, got {index.dtype} {index.shape}")
+    if len(index):
+        low, high = torch.stack(index.aminmax()).tolist()
+        if low < 0 or high >= num_centers:
+            raise ValueError(f"{name}: expected 0 .. {num_centers - 1}, got {low} .. {high}")
+    return index.long()
 
 
 class CenterSample(nn.Module):

@@ -45,6 +45,7 @@ def density(
     >>> density(torch.tensor([[0.0], [2.0]]), torch.tensor([0, 0]), torch.tensor([0.5]))
     tensor(-0.2500)
     """
+    checks.vectors("embeddings", embeddings)
     targets = checks.one_of_each_class("targets", targets).to(embeddings.dtype)
     labels = checks.with_labels(embeddings, labels, len(targets))
     checks.finite("eta", eta, at_least=0)
