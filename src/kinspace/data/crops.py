@@ -1,0 +1,148 @@
+"""Crop, mirror, enlarge and normalize whole batches of squares on their device.
+
+The transforms of `kinspace.data.transforms` again, for pictures that are decoded already. A crop
+is four numbers, one row of a (4, batch) table each: the side the square is enlarged to, top and
+left of the crop in it, and 1 where it is mirrored. They are drawn apart from their use, on the
+CPU, so that a seed gives the same crops on every device.
+
+For the same four numbers the result is that of torchvision's resize, crop and horizontal_flip: to
+the bit where nothing is enlarged, else to the rounding of float32 (tests/test_transforms.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.data.transforms import TransformSettings
+
+__all__ = ["augmented_views", "center_crops", "crop_batch", "random_crops", "sent"]
+
+
+def random_crops(count: int, settings: TransformSettings, rng: np.random.Generator) -> Tensor:
+    """As `train_transform` draws them: side, top, left and mirrored, each uniform.
+
+    >>> random_crops(3, TransformSettings(rescale=0.3), np.random.default_rng(0))
+    tensor([[321, 305, 295],
+            [ 26,  25,   2],
+            [  7,   1,  12],
+            [  1,   1,   1]])
+    """
+    sides = rng.integers(settings.resize, settings.largest_side + 1, size=count)
+    tops, lefts = rng.integers(sides - settings.size + 1, size=(2, count))
+    mirrored = rng.integers(2, size=count) if settings.mirror else np.zeros(count, np.int64)
+    return torch.from_numpy(np.stack([sides, tops, lefts, mirrored]))  # (4, count)
+
+
+def center_crops(count: int, settings: TransformSettings) -> Tensor:
+    """As `eval_transform` takes them: the middle of each square.
+
+    >>> center_crops(1, TransformSettings()).flatten()
+    tensor([256,  16,  16,   0])
+    """
+    edge = round((settings.resize - settings.size) / 2)
+    crop = torch.tensor([settings.resize, edge, edge, 0])
+    return crop[:, None].expand(4, count)
+
+
+def crop_batch(
+    squares: Tensor,
+    places: Tensor,
+    crops: Tensor,
+    settings: TransformSettings,
+    *,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Tensor:
+    """The crops of the squares at `places`: normalized float32 (batch, 3, size, size).
+
+    squares: uint8 (pictures, 3, resize, resize). All tensors are on one device.
+
+    >>> settings = TransformSettings(size=2, resize=4, mean=(0, 0, 0), std=(1, 1, 1))
+    >>> squares = 51 * torch.arange(4, dtype=torch.uint8).expand(1, 3, 4, 4)
+    >>> mirrored = torch.tensor([[4], [0], [1], [1]])
+    >>> crop_batch(squares, torch.tensor([0]), mirrored, settings)[0, 0]
+    tensor([[0.4000, 0.2000],
+            [0.4000, 0.2000]])
+    """
+    if settings.largest_side > settings.resize:
+        images = _enlarged(squares[places], crops, settings.size)
+    else:
+        images = _unit(_cut(squares, places, crops, settings.size))
+    mean, std = sent(torch.tensor([settings.mean, settings.std]), images.device)  # (3,) each
+    images = images.sub_(mean[:, None, None]).div_(std[:, None, None])
+    return images.contiguous(memory_format=layout)  # last: on a CPU all before it is faster so
+
+
+def _unit(squares: Tensor) -> Tensor:
+    return squares.to(torch.float32).mul_(1 / 255)  # torchvision multiplies too: the same bits
+
+
+def _cut(squares: Tensor, places: Tensor, crops: Tensor, size: int) -> Tensor:
+    """Crops of squares that are not enlarged, still 8 bit."""
+    _, tops, lefts, mirrored = crops
+    batch, (_, colors, resize, _) = len(places), squares.shape
+    planes = places[:, None] * colors + torch.arange(colors, device=places.device)
+    rows = planes[:, :, None] * resize + tops[:, None, None] + _steps(size, squares)
+    first = (rows * resize + lefts[:, None, None]).flatten()  # (batch * 3 * size,)
+    # Every run of `size` pixels there is, as a view: picking some is a copy of whole runs of bytes,
+    # 20 times as fast on a CPU as picking single pixels.
+    runs = squares.contiguous().view(-1).unfold(0, size, 1)  # (pixels - size + 1, size)
+    images = runs.index_select(0, first).view(batch, colors, size, size)
+    both = torch.cat([images, images.flip(-1)])
+    return both.index_select(0, mirrored * batch + torch.arange(batch, device=places.device))
+
+
+def _enlarged(squares: Tensor, crops: Tensor, size: int) -> Tensor:
+    """Crops of enlarged squares in 0 .. 1; bilinear, only the pixels of the crop are computed."""
+    sides, tops, lefts, mirrored = crops
+    steps = _steps(size, squares)
+    rows = tops[:, None] + steps  # (batch, size)
+    columns = lefts[:, None] + torch.where(mirrored.bool()[:, None], size - 1 - steps, steps)
+    # grid_sample counts from -1 at one border to 1 at the other, whatever the side
+    across, down = (2 * (where + 0.5) / sides[:, None] - 1 for where in (columns, rows))
+    grid = torch.stack(torch.broadcast_tensors(across[:, None, :], down[:, :, None]), dim=-1)
+    return nn.functional.grid_sample(
+        _unit(squares), grid, padding_mode="border", align_corners=False
+    )
+
+
+def _steps(size: int, like: Tensor) -> Tensor:
+    return torch.arange(size, device=like.device)
+
+
+def sent(table: Tensor, device: torch.device) -> Tensor:
+    """A small table on the device, without waiting for what the device is doing.
+
+    >>> sent(torch.tensor([1, 2]), torch.device("cpu"))
+    tensor([1, 2])
+    """
+    if device.type == "cuda":
+        table = table.pin_memory()  # from other memory a copy waits for all work before it
+    return table.to(device, non_blocking=True)
+
+
+def augmented_views(
+    squares: Tensor, views: int, settings: TransformSettings, *, seed: int = 0
+) -> Iterator[Tensor]:
+    """Random training views of whole pictures, for the mean embedding over them at test.
+
+    squares: uint8 (pictures, 3, resize, resize), as a cache has them. Each view is normalized
+    float32 (pictures, 3, size, size). The crops are drawn once and are the same for all pictures:
+    an embedding does not depend on what else is in the batch.
+
+    >>> squares = torch.zeros(5, 3, 256, 256, dtype=torch.uint8)
+    >>> magnet = TransformSettings(rescale=0.3)
+    >>> embed = lambda images: images.mean((2, 3))
+    >>> torch.stack([embed(view) for view in augmented_views(squares, 16, magnet)]).mean(0).shape
+    torch.Size([5, 3])
+    """
+    checks.whole("views", views, at_least=1)
+    everyone = torch.arange(len(squares), device=squares.device)
+    crops = sent(random_crops(views, settings, np.random.default_rng(seed)), squares.device)
+    for crop in crops.T:
+        shared = crop[:, None].expand(4, len(squares))
+        yield crop_batch(squares, everyone, shared, settings)

@@ -1,0 +1,148 @@
+"""One type for every set of labeled pictures.
+
+A data set always has all of its classes: labels are 0 .. C-1 and each occurs. A part of it is a
+data set again, its classes renumbered in the old order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils import data
+
+from kinspace.data.pictures import Pictures, SomePictures
+
+__all__ = ["Attributes", "Dataset", "from_names"]
+
+
+@dataclass(frozen=True, eq=False)  # tensors have no single answer to ==
+class Attributes:
+    """What is known of each picture besides its class: a name a column, a value in 0 .. 1.
+
+    >>> Attributes(("striped", "brown"), torch.tensor([[1.0, 0.0]])).values.shape
+    torch.Size([1, 2])
+    """
+
+    names: tuple[str, ...]
+    values: Tensor  # (pictures, attributes), float32
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise ValueError(
+                f"attributes: expected one column for each of {len(self.names)} names, "
+                f"got shape {tuple(self.values.shape)}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(data.Dataset[tuple[Any, int, int]]):
+    """Labeled pictures. `dataset[i]` is (image, label, i), the image after the transform.
+
+    parts: for each picture the official part it is in ("train", "test", "query", "gallery", ...).
+    parents: for each class the number of its group in parent_names (genus, product kind).
+
+    >>> import numpy as np
+    >>> from kinspace.data.pictures import ArrayPictures
+    >>> pictures = ArrayPictures(np.zeros((3, 8, 8), np.uint8))
+    >>> moths = Dataset(pictures, torch.tensor([1, 0, 1]), ("io", "luna"))
+    >>> image, label, index = moths[2]
+    >>> image.size, label, index
+    ((8, 8), 1, 2)
+    """
+
+    pictures: Pictures
+    labels: Tensor
+    class_names: tuple[str, ...]
+    attributes: Attributes | None = None
+    parts: tuple[str, ...] | None = None
+    parents: tuple[int, ...] | None = None
+    parent_names: tuple[str, ...] = ()
+    name: str = "pictures"
+    transform: Callable[[Image.Image], Any] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.pictures)
+        if self.labels.shape != (count,) or self.labels.dtype != torch.int64:
+            raise ValueError(
+                f"labels: expected int64 of shape ({count},), one for each picture, "
+                f"got {self.labels.dtype} {tuple(self.labels.shape)}"
+            )
+        if not count:
+            raise ValueError(f"{self.name}: expected at least one picture, got none")
+        present = self.labels.unique()
+        if present.tolist() != list(range(len(self.class_names))):
+            raise ValueError(
+                f"labels: expected all of 0 .. {len(self.class_names) - 1}, one for each class "
+                f"name, got {len(present)} values from {int(present[0])} to {int(present[-1])}"
+            )
+        for what, value, size in (
+            ("attributes", None if self.attributes is None else self.attributes.values, count),
+            ("parts", self.parts, count),
+            ("parents", self.parents, len(self.class_names)),
+        ):
+            if value is not None and len(value) != size:
+                raise ValueError(f"{what}: expected {size} entries, got {len(value)}")
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, index: int) -> tuple[Any, int, int]:
+        image: Any = self.pictures.read(index)
+        if self.transform is not None:
+            image = self.transform(image)
+        return image, int(self.labels[index]), index
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return len(self.class_names)
+
+    def with_transform(self, transform: Callable[[Image.Image], Any] | None) -> Dataset:
+        """The same pictures through another transform."""
+        return replace(self, transform=transform)
+
+    def subset(self, indices: Sequence[int] | Tensor) -> Dataset:
+        """The pictures at the given places, in that order, as a data set of their own."""
+        places = torch.as_tensor(indices, dtype=torch.int64)
+        kept, labels = self.labels[places].unique(return_inverse=True)
+        old = kept.tolist()
+        attributes = self.attributes
+        return replace(
+            self,
+            pictures=SomePictures(self.pictures, places.tolist()),
+            labels=labels,
+            class_names=tuple(self.class_names[c] for c in old),
+            attributes=attributes and Attributes(attributes.names, attributes.values[places]),
+            parts=self.parts and tuple(self.parts[i] for i in places.tolist()),
+            parents=self.parents and tuple(self.parents[c] for c in old),
+        )
+
+    def part(self, *names: str) -> Dataset:
+        """The pictures of one or more official parts: `cub.part("train")`."""
+        if self.parts is None:
+            raise ValueError(f"{self.name}: has no official parts")
+        places = [i for i, part in enumerate(self.parts) if part in names]
+        if not places:
+            known = ", ".join(repr(part) for part in sorted(set(self.parts)))
+            raise ValueError(f"{self.name}: no pictures in part {names}; choose from {known}")
+        return self.subset(places)
+
+
+def from_names(pictures: Pictures, classes: Sequence[str], **rest: Any) -> Dataset:
+    """A data set from the class name of each picture; classes are numbered in sorted order.
+
+    >>> import numpy as np
+    >>> from kinspace.data.pictures import ArrayPictures
+    >>> pictures = ArrayPictures(np.zeros((3, 8, 8), np.uint8))
+    >>> from_names(pictures, ["luna", "io", "luna"]).labels
+    tensor([1, 0, 1])
+    """
+    names = tuple(sorted(set(classes)))
+    number = {name: i for i, name in enumerate(names)}
+    labels = torch.tensor([number[name] for name in classes], dtype=torch.int64)
+    return Dataset(pictures, labels, names, **rest)

@@ -1,0 +1,132 @@
+"""Class folders, told from paths alone: the same rules for a folder on disk and for an archive.
+
+    photos/<class>/<picture>              one folder a class
+    photos/<part>/<class>/<picture>       official parts above: train, test, val, query, gallery
+
+The second reading is taken when every top folder has the name of a part. What lies in folders
+within a class folder belongs to the class. Hidden files and the clutter that desktops leave
+(names that start with a dot, Thumbs.db, desktop.ini, __MACOSX) are no pictures and are left out;
+every other file is a picture, whatever its extension: if it is not, the check says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+__all__ = ["PARTS", "Layout", "arrange", "few", "is_clutter", "part_name"]
+
+CLUTTER = ("thumbs.db", "desktop.ini", "__macosx")
+# What a part may be called, and what we call it.
+PARTS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+    "query": "query",
+    "gallery": "gallery",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The class of each file, and its official part where there are parts."""
+
+    classes: tuple[str, ...]
+    parts: tuple[str, ...] | None
+
+
+def is_clutter(name: str) -> bool:
+    """Whether a file or folder of that name is left out.
+
+    >>> [is_clutter(name) for name in (".DS_Store", "Thumbs.db", "notes.txt")]
+    [True, True, False]
+    """
+    return name.startswith(".") or name.lower() in CLUTTER
+
+
+def part_name(name: str) -> str | None:
+    """The part a word stands for.
+
+    >>> part_name("Validation"), part_name("birds")
+    ('val', None)
+    """
+    return PARTS.get(name.strip().lower())
+
+
+def few(names: Sequence[str], most: int = 5) -> str:
+    """The first names and how many more there are, for an error.
+
+    >>> few(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def arrange(
+    files: Sequence[PurePosixPath], folders: Sequence[PurePosixPath], *, where: str
+) -> Layout:
+    """Class and part of each file, from its path below the top; `folders` are all folders there.
+
+    >>> files = [PurePosixPath("train/luna/1.jpg"), PurePosixPath("test/io/2 b.jpg")]
+    >>> arrange(files, [], where="photos")
+    Layout(classes=('luna', 'io'), parts=('train', 'test'))
+    """
+    if not files:
+        raise ValueError(
+            f"{where}: expected a folder of class folders with pictures in them, got no files; "
+            "put the pictures of each class into a folder named after the class"
+        )
+    tops = {path.parts[0] for path in folders} | {p.parts[0] for p in files if len(p.parts) > 1}
+    depth = 1 if tops and all(part_name(top) for top in tops) else 0
+    _refuse_loose_files(files, depth, where)
+    _refuse_empty_classes(files, folders, depth, where)
+    _refuse_one_level_too_high(files, depth, where)
+    classes = tuple(path.parts[depth] for path in files)
+    if not depth:
+        return Layout(classes, None)
+    return Layout(classes, tuple(PARTS[path.parts[0].lower()] for path in files))
+
+
+def _refuse_loose_files(files: Sequence[PurePosixPath], depth: int, where: str) -> None:
+    loose = [path for path in files if len(path.parts) < depth + 2]
+    if not loose:
+        return
+    tables = [path for path in loose if path.suffix.lower() in (".csv", ".tsv")]
+    advice = (
+        f"open the table {str(tables[0])!r} instead, or move it away"
+        if tables
+        else "move each picture into a folder named after its class, and other files away"
+    )
+    raise ValueError(
+        f"{where}: expected every picture in a class folder, got {len(loose)} files outside of "
+        f"one: {few([str(path) for path in loose])}; {advice}"
+    )
+
+
+def _refuse_empty_classes(
+    files: Sequence[PurePosixPath], folders: Sequence[PurePosixPath], depth: int, where: str
+) -> None:
+    used = {path.parts[: depth + 1] for path in files}
+    empty = sorted({f.parts for f in folders if len(f.parts) == depth + 1} - used)
+    if empty:
+        raise ValueError(
+            f"{where}: expected pictures in every class folder, got {len(empty)} empty: "
+            f"{few(['/'.join(parts) for parts in empty])}; fill or remove them"
+        )
+
+
+def _refuse_one_level_too_high(files: Sequence[PurePosixPath], depth: int, where: str) -> None:
+    # One folder that holds folders is the set itself, not the only class of it.
+    only = {path.parts[depth] for path in files}
+    if not depth and len(only) == 1 and any(len(path.parts) > 2 for path in files):
+        inner = only.pop()
+        raise ValueError(
+            f"{where}: expected class folders, got a single folder {inner!r} that holds "
+            f"folders; open {where}/{inner} instead"
+        )

@@ -1,0 +1,285 @@
+"""Batches of (images, labels, indices) for training and evaluation, on their device.
+
+Two loaders with one interface. `CachedLoader` takes decoded pictures from a cache and crops whole
+batches on the device; `PictureLoader` reads the files anew in each epoch, by workers, for sets too
+large for a cache. Both are given the batches of indices by a batch sampler.
+
+The chance in a batch (crops, mirroring) comes from the seed, the number of the batch since the
+start of the run, and the indices in it: not from which worker or device made it, and not from what
+was drawn before. So a run that goes on from a saved state sees the same crops:
+
+    for images, labels, indices in loader:
+        step(images, labels)
+        sampler.advance()
+        checkpoint["sampler"], checkpoint["loader"] = sampler.state_dict(), loader.state_dict()
+
+A batch counts as given when the loop has got it; those that were made ahead are made again.
+Processes that share a batch have other indices, and so other crops, with the same seed and state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils import data
+
+from kinspace import checks
+from kinspace.data.cache import PictureCache
+from kinspace.data.crops import center_crops, crop_batch, random_crops, sent
+from kinspace.data.dataset import Dataset
+from kinspace.data.transforms import TransformSettings
+
+__all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader"]
+
+_AHEAD = 2  # batches on their way to the GPU while the model works
+
+
+class Batch(NamedTuple):
+    """One batch on its device."""
+
+    images: Tensor  # (batch, 3, size, size) float32
+    labels: Tensor  # (batch,) int64
+    indices: Tensor  # (batch,) int64, places in the data set
+
+
+class IndexBatches(Protocol):
+    """Which samples make a batch: a sampler of `kinspace.sampling`, torch's, or a list."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The batches of the next epoch."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+
+class CachedLoader:
+    """Batches from decoded pictures: random crops in training, center crops with `train=False`.
+
+    From memory or disk to the GPU the next batches are copied while the model works. A cache on
+    the GPU, `cache.to("cuda")`, leaves nothing to copy.
+
+    >>> from kinspace.data.cache import cache_in_memory
+    >>> from kinspace.data.digits import digits_dataset
+    >>> settings = TransformSettings(size=28, resize=32)
+    >>> cache = cache_in_memory(digits_dataset(), settings, workers=1)
+    >>> loader = CachedLoader(cache, data.BatchSampler(range(1797), 128, False), settings)
+    >>> batch = next(iter(loader))
+    >>> len(loader), batch.images.shape, batch.indices[:3]
+    (15, torch.Size([128, 3, 28, 28]), tensor([0, 1, 2]))
+    """
+
+    def __init__(
+        self,
+        cache: PictureCache,
+        batch_sampler: IndexBatches,
+        settings: TransformSettings,
+        *,
+        train: bool = True,
+        device: str | torch.device = "cpu",
+        channels_last: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if (cache.resize, cache.fit) != (settings.resize, settings.fit):
+            raise ValueError(
+                f"settings: expected resize {cache.resize} and fit {cache.fit!r}, those of the "
+                f"cache, got {settings.resize} and {settings.fit!r}"
+            )
+        self._cache = cache
+        self._labels = cache.labels.cpu()
+        self._sampler = batch_sampler
+        self._settings = settings
+        self._train = train
+        self._device = _device(device)
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._given = _Given(seed)
+        here = cache.pictures.device
+        if here.type != "cpu" and here != self._device:
+            raise ValueError(f"device: expected {here}, that of the cache, got {self._device}")
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        numbered = enumerate(self._sampler, self._given.batches)
+        if self._device.type == "cuda" and self._cache.pictures.device.type == "cpu":
+            batches = self._ahead(numbered)
+        else:
+            batches = (self._batch(number, indices) for number, indices in numbered)
+        for batch in batches:
+            self._given.batches += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """How far the run is: after a step, that of the next batch."""
+        return self._given.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the crops of the next batch."""
+        self._given.load_state_dict(state)
+
+    def _batch(self, number: int, indices: list[int]) -> Batch:
+        settings, count, squares = self._settings, len(indices), self._cache.pictures
+        places = torch.tensor(indices)
+        if self._train:
+            crops = random_crops(count, settings, self._given.generator(number, indices))
+        else:
+            crops = center_crops(count, settings)
+        labels = self._labels[places]
+        table = sent(torch.stack([places, labels, *crops]), self._device)  # (6, batch)
+        rows = table[0]
+        if squares.device != self._device:
+            squares = _staged(squares, places).to(self._device, non_blocking=True)
+            rows = torch.arange(count, device=self._device)
+        images = crop_batch(squares, rows, table[2:], settings, layout=self._layout)
+        return Batch(images, labels=table[1], indices=table[0])
+
+    def _ahead(self, numbered: Iterator[tuple[int, list[int]]]) -> Iterator[Batch]:
+        """Make batches on a thread and a stream of their own, before they are asked for."""
+        side = torch.cuda.Stream(self._device)
+
+        def make(number: int, indices: list[int]) -> tuple[Batch, torch.cuda.Event]:
+            with torch.cuda.stream(side):
+                return self._batch(number, indices), side.record_event()
+
+        with ThreadPoolExecutor(1, thread_name_prefix="kinspace-batches") as thread:
+            waiting: deque[Future[tuple[Batch, torch.cuda.Event]]] = deque()
+            for number, indices in numbered:
+                waiting.append(thread.submit(make, number, indices))
+                if len(waiting) > _AHEAD:
+                    yield _received(*waiting.popleft().result())
+            while waiting:
+                yield _received(*waiting.popleft().result())
+
+
+class PictureLoader:
+    """Batches read from the files by workers: for sets too large for a cache.
+
+    Seeds torch's global generator for each picture (and puts it back), so that a transform of
+    torchvision's draws the same whatever the number of workers.
+
+    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.transforms import train_transform
+    >>> transform = train_transform(TransformSettings(size=28, resize=32))
+    >>> loader = PictureLoader(digits_dataset(), [[5, 6], [7, 8]], transform)
+    >>> [batch.labels.tolist() for batch in loader]
+    [[5, 6], [7, 8]]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_sampler: IndexBatches,
+        transform: Callable[[Image.Image], Tensor],
+        *,
+        workers: int = 0,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+    ) -> None:
+        checks.whole("workers", workers, at_least=0)
+        self._device = _device(device)
+        self._given = _Given(seed)
+        self._seeds = _SeededIndices(batch_sampler, self._given)
+        self._loader: data.DataLoader[Any] = data.DataLoader(
+            _SeededPictures(dataset.with_transform(transform)),
+            batch_sampler=self._seeds,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=self._device.type == "cuda",
+            generator=torch.Generator(),  # else each epoch takes a number from the global one
+        )
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for columns in self._loader:
+            self._given.batches += 1
+            yield Batch(*(column.to(self._device, non_blocking=True) for column in columns))
+
+    def state_dict(self) -> dict[str, int]:
+        """How far the run is: after a step, that of the next batch."""
+        return self._given.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the crops of the next batch."""
+        self._given.load_state_dict(state)
+
+
+class _Given:
+    """The batches given so far, and the chance of each."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = checks.whole("seed", seed, at_least=0)
+        self.batches = 0
+
+    def generator(self, number: int, indices: Sequence[int]) -> np.random.Generator:
+        words = np.array([self.seed, number, *indices], dtype="<i8")
+        digest = hashlib.blake2b(words.tobytes(), digest_size=16).digest()
+        return np.random.default_rng(int.from_bytes(digest, "little"))
+
+    def state_dict(self) -> dict[str, int]:
+        return {"seed": self.seed, "batches": self.batches}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if set(state) != {"seed", "batches"}:
+            raise ValueError(
+                f"state_dict: expected the keys seed and batches, got {', '.join(state) or 'none'}"
+            )
+        self.seed, self.batches = state["seed"], state["batches"]
+
+
+class _SeededIndices(data.Sampler[list[tuple[int, int]]]):
+    """Batches of (index, seed): the numbers are drawn here, in the one process that counts."""
+
+    def __init__(self, batches: IndexBatches, given: _Given) -> None:
+        self._batches = batches
+        self._given = given
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for number, indices in enumerate(self._batches, self._given.batches):
+            seeds = self._given.generator(number, indices).integers(2**63, size=len(indices))
+            yield list(zip(indices, seeds.tolist(), strict=True))
+
+
+class _SeededPictures(data.Dataset[tuple[Any, int, int]]):
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, place: tuple[int, int]) -> tuple[Any, int, int]:
+        index, seed = place
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return self._dataset[index]
+
+
+def _device(device: str | torch.device) -> torch.device:
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:  # tensors there have a number
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def _staged(pictures: Tensor, places: Tensor) -> Tensor:
+    """Some pictures in pinned memory, from which the GPU copies by itself."""
+    staged = torch.empty((len(places), *pictures.shape[1:]), dtype=torch.uint8, pin_memory=True)
+    return torch.index_select(pictures, 0, places, out=staged)
+
+
+def _received(batch: Batch, made: torch.cuda.Event) -> Batch:
+    """Hand a batch over to the stream of the model."""
+    stream = torch.cuda.current_stream(batch.images.device)
+    stream.wait_event(made)
+    for column in batch:
+        column.record_stream(stream)  # its memory is not used again before this stream is done
+    return batch

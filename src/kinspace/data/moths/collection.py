@@ -1,0 +1,132 @@
+"""A collection of moths: pictures, species, genera and attributes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinspace import checks
+from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY, attribute_table, describe
+from kinspace.data.moths.catalog import make_species, species_catalog
+from kinspace.data.moths.drawing import Picture, draw_moth
+
+__all__ = ["Moths", "draw_moths", "draw_picture"]
+
+_FEW = 400  # pictures; a process that draws fewer takes longer to start than to draw
+
+
+@dataclass(frozen=True)
+class Moths:
+    """Pictures of moths. Species are the classes, genera the level above them.
+
+    Class `c` is named `class_names[c]` and belongs to the genus `genera[c]`. The pictures of a
+    class follow each other. `columns` holds the attributes as words, one entry a picture;
+    `attributes` the same as 0 and 1, one column for each of `attribute_names`.
+    """
+
+    images: NDArray[np.uint8]  # (pictures, size, size, 3)
+    labels: NDArray[np.int64]  # (pictures,)
+    class_names: tuple[str, ...]
+    genera: tuple[str, ...]
+    columns: dict[str, NDArray[np.str_]]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def attribute_names(self) -> tuple[str, ...]:
+        """Such as 'pattern: banded'."""
+        return ATTRIBUTE_NAMES
+
+    @property
+    def attributes(self) -> NDArray[np.uint8]:
+        """The attributes as 0 and 1, (pictures, attributes)."""
+        return attribute_table(self.columns)
+
+    def describe(self, picture: int) -> dict[str, str]:
+        """Everything known of one picture, in words."""
+        label = int(self.labels[picture])
+        words = {column: str(values[picture]) for column, values in self.columns.items()}
+        return {"species": self.class_names[label], "genus": self.genera[label], **words}
+
+
+def draw_picture(number: int, picture: int, *, size: int = 96, seed: int = 0) -> Picture:
+    """The picture of that number of the species of that number, always the same for a seed.
+
+    >>> draw_picture(3, 7).individual == draw_picture(3, 7).individual
+    True
+    """
+    rng = np.random.default_rng([seed, number, picture])
+    return draw_moth(make_species(number), rng, size=size)
+
+
+_Drawn = tuple[NDArray[np.uint8], list[dict[str, str]]]
+
+
+def _draw_species(number: int, *, per_species: int, size: int, seed: int) -> _Drawn:
+    pictures = [draw_picture(number, i, size=size, seed=seed) for i in range(per_species)]
+    words = [describe(make_species(number), picture.individual) for picture in pictures]
+    return np.stack([picture.image for picture in pictures]), words
+
+
+def draw_moths(
+    *,
+    species: int = 120,
+    per_species: int = 40,
+    size: int = 96,
+    seed: int = 0,
+    workers: int | None = None,
+) -> Moths:
+    """Draw `per_species` pictures of each of the first `species` species.
+
+    The species are always the same ones; the seed decides on the individuals, their pose,
+    light and background. Picture i of a species is the same in a collection of any size.
+    `workers` processes draw, by default as many as there are cores if there is enough to do;
+    the pictures do not depend on it. In a script, draw many under `if __name__ == "__main__":`,
+    as always with Python's processes.
+
+    >>> moths = draw_moths(species=3, per_species=2, seed=1)
+    >>> moths.images.shape, moths.labels.tolist()
+    ((6, 96, 96, 3), [0, 0, 1, 1, 2, 2])
+    >>> moths.class_names[2], moths.describe(0)["pattern"]
+    ('Noctarula hibernica', 'eyespotted')
+    """
+    kinds = species_catalog(species)
+    checks.whole("per_species", per_species, at_least=1)
+    checks.whole("size", size, at_least=16)
+    checks.whole("seed", seed, at_least=0)
+    if workers is None:
+        workers = max(1, min(os.cpu_count() or 1, species * per_species // _FEW))
+    checks.whole("workers", workers, at_least=1)
+    draw = partial(_draw_species, per_species=per_species, size=size, seed=seed)
+    drawn = _map(draw, species, workers)
+    words = [row for _, rows in drawn for row in rows]
+    return Moths(
+        images=np.concatenate([images for images, _ in drawn]),
+        labels=np.repeat(np.arange(species), per_species),
+        class_names=tuple(kind.name for kind in kinds),
+        genera=tuple(kind.genus.name for kind in kinds),
+        columns={column: np.array([row[column] for row in words]) for column in VOCABULARY},
+    )
+
+
+def _map(draw: partial[_Drawn], species: int, workers: int) -> list[_Drawn]:
+    if workers == 1:
+        return [draw(number) for number in range(species)]
+    # Not forked: the caller may have threads (torch does), and a fork would copy their locks.
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(min(workers, species), mp_context=context) as pool:
+            return list(pool.map(draw, range(species)))
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "the processes that draw moths ended early; in a script, draw under "
+            "`if __name__ == '__main__':`, or pass workers=1"
+        ) from error

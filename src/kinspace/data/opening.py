@@ -1,0 +1,114 @@
+"""One way in for every kind of data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from kinspace.data.archives import from_archive, is_archive
+from kinspace.data.dataset import Dataset
+from kinspace.data.digits import digits_dataset
+from kinspace.data.folder import from_folder
+from kinspace.data.moths_set import moths_dataset
+from kinspace.data.table import from_table
+
+__all__ = ["BUILT_IN", "open_data"]
+
+BUILT_IN: dict[str, Callable[[], Dataset]] = {"digits": digits_dataset, "moths": moths_dataset}
+EXPECTED = (
+    "a folder of class folders, a .csv or .tsv table, a zip or tar archive of either, "
+    "NAME:FOLDER for a standard set, or a built-in set"
+)
+
+
+def open_data(source: str | os.PathLike[str]) -> Dataset:
+    """Open a data set by its name or place.
+
+    "digits", "moths"        the built-in sets; "digits:" where a folder has that name too
+    "cub200:/data/cub"       a standard set and where it is; names in kinspace.data.standard
+    "photos/"                a folder of class folders
+    "photos/labels.csv"      a table of paths and labels
+    "photos.zip"             an archive of either
+
+    >>> len(open_data("digits"))
+    1797
+    >>> open_data("digit")
+    Traceback (most recent call last):
+    ValueError: cannot open 'digit': no such file or folder; did you mean 'digits'? expected ...
+    """
+    text = os.fspath(source)
+    if text.removesuffix(":") in BUILT_IN:
+        return _built_in(text)
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return from_folder(path)
+    if path.exists():
+        return _from_file(path)
+    standard = _standard_sets()
+    name, colon, folder = text.partition(":")
+    if colon and (name in standard or Path(folder).expanduser().is_dir()):
+        return _standard(name, folder, standard)
+    raise _not_found(text, standard)
+
+
+def _built_in(text: str) -> Dataset:
+    name = text.removesuffix(":")
+    if text == name and Path(name).exists():
+        raise ValueError(
+            f"cannot open {name!r}: there is a built-in set and a file or folder of that name; "
+            f"write './{name}' for the one here, '{name}:' for the built-in one"
+        )
+    return BUILT_IN[name]()
+
+
+def _from_file(path: Path) -> Dataset:
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return from_table(path)
+    try:
+        archive = is_archive(path)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+    if archive:
+        return from_archive(path)
+    raise ValueError(f"cannot open {str(path)!r}: got a file of another kind; expected {EXPECTED}")
+
+
+def _standard_sets() -> Mapping[str, Callable[[Path], Dataset]]:
+    from kinspace.data.standard import STANDARD_SETS
+
+    return STANDARD_SETS
+
+
+def _standard(name: str, folder: str, sets: Mapping[str, Callable[[Path], Dataset]]) -> Dataset:
+    if name in sets:
+        return sets[name](Path(folder).expanduser())
+    near = get_close_matches(name.lower(), sets, n=1)
+    advice = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(
+        f"unknown standard set {name!r}; {advice}choose from: {', '.join(sorted(sets))}"
+    )
+
+
+def _not_found(text: str, sets: Mapping[str, Callable[[Path], Dataset]]) -> ValueError:
+    if text in sets:
+        return ValueError(
+            f"cannot open {text!r}: it is a standard set, and those are not built in; say where "
+            f"it is, {text}:FOLDER"
+        )
+    path = Path(text).expanduser()
+    known = [*BUILT_IN, *(f"{name}:FOLDER" for name in sets)]
+    # beside a misspelled path lies the right one
+    try:
+        beside = {str(path.parent / entry.name): entry for entry in path.parent.iterdir()}
+    except OSError:
+        beside = {}
+    near = get_close_matches(text, [*known, *beside], n=1) or (
+        get_close_matches(text, sets, n=1)  # a standard set without its folder
+    )
+    advice = f"did you mean {near[0]!r}? " if near else ""
+    return ValueError(
+        f"cannot open {text!r}: no such file or folder; {advice}expected {EXPECTED} "
+        f"({', '.join(BUILT_IN)})"
+    )

@@ -1,0 +1,85 @@
+"""A class-list set: some classes of a larger collection; ImageNet Attributes is one.
+
+ImageNet Attributes: the 90 classes of ImageNet with annotated attributes (Rippel et al., "Metric
+learning with adaptive density discrimination", 2016, Appendix C). The folder of an ImageNet copy:
+
+    train/n01693334/n01693334_10014.JPEG    part "train"
+    val/n01693334/...                       part "val" (optional, in class folders too)
+
+or the class folders directly, all of them part "train". Other classes there are not looked at.
+The object attributes themselves (Russakovsky & Fei-Fei, 2010) are no part of ImageNet, nor of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kinspace.data.dataset import Dataset
+from kinspace.data.pictures import FilePictures
+from kinspace.data.standard.source import Counts, Folder, Source, build
+
+__all__ = ["IMAGENET_ATTRIBUTES", "class_list", "imagenet_attributes"]
+
+WNIDS = """
+n01693334 n01773549 n01773797 n01796340 n01872401 n01873310 n01882714 n01883070 n02071294
+n02074367 n02088238 n02088364 n02088466 n02088632 n02090379 n02091134 n02091635 n02092002
+n02096294 n02100583 n02100735 n02101556 n02102480 n02104029 n02104365 n02105056 n02105162
+n02105251 n02105505 n02106030 n02109047 n02109525 n02110806 n02110958 n02112350 n02115913
+n02119789 n02123045 n02123394 n02124075 n02125311 n02128925 n02129165 n02130308 n02326432
+n02342885 n02361337 n02391049 n02410509 n02422106 n02422699 n02423022 n02441942 n02442845
+n02443114 n02443484 n02444819 n02445715 n02447366 n02480495 n02480855 n02481823 n02483708
+n02484975 n02486261 n02486410 n02487347 n02488291 n02488702 n02500267 n02509815 n02536864
+n02802426 n02808440 n02910353 n03249569 n03325584 n03721384 n03977966 n03982430 n04118776
+n04228054 n04447861 n07615774 n07745940 n07873807 n07875152 n07880968 n11939491 n12267677
+"""
+IMAGENET_ATTRIBUTES = tuple(WNIDS.split())
+
+LAYOUT = "a folder for each class, in train/ (and val/) or directly"
+IMAGENET = Source(
+    "imagenet_attributes", "ImageNet Attributes", "https://www.image-net.org/", LAYOUT
+)
+ANY = Source("class_list", "class list", "where the larger collection came from", LAYOUT)
+
+# The paper counts 116,236 examples and does not say how many of them are of the validation part,
+# nor of which release: only the classes are checked.
+COUNTS: Counts = {"train": (None, 90)}
+
+
+def imagenet_attributes(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
+    """The 90 classes of Magnet's attribute experiment from a copy of ImageNet."""
+    folder = IMAGENET.enter(root, "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
+    return class_list(folder, IMAGENET_ATTRIBUTES, counts=counts, source=IMAGENET)
+
+
+def class_list(
+    root: Folder, classes: Sequence[str], *, counts: Counts | None = None, source: Source = ANY
+) -> Dataset:
+    """The given classes, in that order, of a folder of class folders; all must be there."""
+    folder = source.enter(root)
+    held = {
+        part: folder / part
+        for part in ("train", "val")
+        if any((folder / part / name).is_dir() for name in classes)
+    } or {"train": folder}
+    places = [
+        (part, label, inside / name)
+        for part, inside in held.items()
+        for label, name in enumerate(classes)
+    ]
+    absent = [place for _, _, place in places if not place.is_dir()]
+    if absent:
+        raise source.missing(folder, [f"{p.relative_to(folder).as_posix()}/" for p in absent])
+    listed = [
+        (path, label, part)
+        for part, label, place in places
+        for path in sorted(place.iterdir())
+        if path.is_file() and not path.name.startswith(".")
+    ]
+    return build(
+        source,
+        FilePictures([path for path, _, _ in listed], root=folder),
+        [label for _, label, _ in listed],
+        classes,
+        [part for _, _, part in listed],
+        counts,
+    )

@@ -1,0 +1,215 @@
+"""Pictures listed in a CSV or TSV table.
+
+    path                 of the picture, relative to the table's folder
+    label                its class
+    split   (optional)   its official part: train, val, test
+    role    (optional)   query or gallery, for pictures of the test part
+    others  (optional)   attributes: numbers from 0 to 1, or words, which become one column each,
+                         "color=red"; an empty cell is none of the words
+
+The names of the columns may be in any case and order. A picture is listed once. The delimiter is
+a tab in a .tsv file; elsewhere whichever of comma, semicolon and tab is most frequent in the first
+line. Text is UTF-8, with or without a byte order mark, or UTF-16 with one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from kinspace.data.columns import attributes_of
+from kinspace.data.dataset import Attributes, Dataset, from_names
+from kinspace.data.layout import PARTS, few, part_name
+from kinspace.data.pictures import FilePictures, Pictures
+
+__all__ = ["Table", "dataset_of", "from_table", "read_table", "refuse_missing"]
+
+_KNOWN = ("path", "label", "split", "role")
+_ROLES = ("query", "gallery")
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a table says of each picture."""
+
+    paths: tuple[str, ...]
+    labels: tuple[str, ...]
+    parts: tuple[str, ...] | None = None
+    attributes: Attributes | None = None
+
+
+def from_table(file: str | Path, *, attributes: Sequence[str] | None = None) -> Dataset:
+    r"""The pictures listed in a table; see the module for its columns.
+
+    attributes: the columns to take as attributes; by default all that are not path, label, split
+    or role.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from PIL import Image
+    >>> with TemporaryDirectory() as folder:
+    ...     Image.new("RGB", (8, 8)).save(Path(folder, "a b.png"))
+    ...     table = Path(folder, "moths.csv")
+    ...     _ = table.write_text("path,label,color\na b.png,luna,green\n")
+    ...     moths = from_table(table)
+    >>> moths.class_names, moths.attributes.names
+    (('luna',), ('color=green',))
+    """
+    file = Path(file)
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{file}: expected a table, got {error.strerror!r}") from None
+    table = read_table(raw, where=str(file), attributes=attributes)
+    paths = [file.parent / path for path in table.paths]
+    refuse_missing([str(path) for path in paths if not _is_there(path)], len(paths), str(file))
+    return dataset_of(table, FilePictures(paths, root=file.parent), name=file.stem)
+
+
+def dataset_of(table: Table, pictures: Pictures, *, name: str) -> Dataset:
+    """A table and its pictures as a data set."""
+    return from_names(
+        pictures, table.labels, parts=table.parts, attributes=table.attributes, name=name
+    )
+
+
+def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = None) -> Table:
+    r"""What the bytes of a table say; `where` is its file's name.
+
+    >>> read_table(b"label;path;split\nluna;1.jpg;train\n", where="moths.csv")
+    Table(paths=('1.jpg',), labels=('luna',), parts=('train',), attributes=None)
+    """
+    columns = _columns(_text(raw, where), where)
+    for name in ("path", "label"):
+        _require_column(name, columns, where)
+        empty = [str(row) for row, cell in enumerate(columns[name], 1) if not cell]
+        if empty:
+            raise ValueError(
+                f"{where}: expected a {name} for every picture, got none for {len(empty)}: "
+                f"picture {few(empty)}"
+            )
+    _refuse_repeats(columns["path"], where)
+    extra = [name for name in columns if name not in _KNOWN] if attributes is None else attributes
+    for name in extra:
+        _require_column(name, columns, where)
+    return Table(
+        tuple(columns["path"]),
+        tuple(columns["label"]),
+        _parts(columns, where),
+        attributes_of({name: columns[name] for name in extra}, where=where),
+    )
+
+
+def refuse_missing(missing: Sequence[str], count: int, where: str) -> None:
+    """Stop if pictures that a table lists are not there."""
+    if missing:
+        raise ValueError(
+            f"{where}: expected all of the {count} pictures it lists, got {len(missing)} missing: "
+            f"{few(missing)}; paths are relative to the table's folder"
+        )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # there, but unreadable: the check names the reason
+    return True
+
+
+def _text(raw: bytes, where: str) -> str:
+    wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return raw.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{where}: expected text in UTF-8, got byte {error.start} that is none; "
+            "save the table as UTF-8"
+        ) from None
+
+
+def _columns(text: str, where: str) -> dict[str, list[str]]:
+    """The cells of each column, by its name in lower case for the columns we know."""
+    first = text.lstrip().partition("\n")[0]
+    delimiter = "\t" if where.lower().endswith(".tsv") else max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        rows = [
+            (reader.line_num, [cell.strip() for cell in row])
+            for row in reader
+            if any(cell.strip() for cell in row)
+        ]
+    except csv.Error as error:
+        raise ValueError(f"{where}: line {reader.line_num}: {error}") from None
+    if len(rows) < 2:
+        raise ValueError(
+            f"{where}: expected a line of column names and a line for each picture, "
+            f"got {len(rows)} lines"
+        )
+    header = [name.lower() if name.lower() in _KNOWN else name for name in rows[0][1]]
+    twice = [name for name, times in Counter(header).items() if times > 1 or not name]
+    if twice:
+        raise ValueError(f"{where}: expected a name of its own for each column, got {header}")
+    for line, row in rows[1:]:
+        if len(row) != len(header):
+            raise ValueError(
+                f"{where}: line {line}: expected {len(header)} cells ({', '.join(header)}), "
+                f"got {len(row)}; put a cell that holds a {delimiter!r} in quotes"
+            )
+    return {name: [row[i] for _, row in rows[1:]] for i, name in enumerate(header)}
+
+
+def _require_column(name: str, columns: dict[str, list[str]], where: str) -> None:
+    if name not in columns:
+        near = get_close_matches(name, columns, n=1)
+        advice = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(
+            f"{where}: expected a column {name!r}, got {few(list(columns), 12)}; "
+            f"{advice}rename or add the column"
+        )
+
+
+def _refuse_repeats(paths: Sequence[str], where: str) -> None:
+    # A picture listed twice could be trained on and tested with.
+    normal = Counter(Path(path).as_posix() for path in paths)
+    twice = [path for path, times in normal.items() if times > 1]
+    if twice:
+        raise ValueError(
+            f"{where}: expected every picture once, got {len(twice)} listed more often: "
+            f"{few(twice)}; keep one line for each"
+        )
+
+
+def _parts(columns: dict[str, list[str]], where: str) -> tuple[str, ...] | None:
+    if "split" not in columns and "role" not in columns:
+        return None
+    nothing = [""] * len(columns["path"])
+    pairs = zip(columns.get("split", nothing), columns.get("role", nothing), strict=True)
+    return tuple(_part(split, role, row, where) for row, (split, role) in enumerate(pairs, 1))
+
+
+def _part(split: str, role: str, row: int, where: str) -> str:
+    part = part_name(split) if split else None
+    if (split and part is None) or not (split or role):
+        words = ", ".join(repr(word) for word in dict.fromkeys(PARTS.values()))
+        raise ValueError(f"{where}: picture {row}: expected a split, one of {words}, got {split!r}")
+    if not role:
+        assert part is not None
+        return part
+    if role.lower() not in _ROLES:
+        raise ValueError(
+            f"{where}: picture {row}: expected the role 'query', 'gallery' or none, got {role!r}"
+        )
+    if part not in (None, "test", role.lower()):
+        raise ValueError(
+            f"{where}: picture {row}: expected a role only for the test part, got role {role!r} "
+            f"with split {split!r}; leave the role empty there"
+        )
+    return role.lower()

@@ -1,0 +1,200 @@
+"""From a picture to the network's input, as the papers have it.
+
+A picture is first made a square of `resize` pixels, once and without chance (`fit`):
+
+- squash: both sides to `resize`, the proportions given up. ALMN: "processed into 256x256".
+- short: the square in the middle, as large as fits, to `resize`. The usual ImageNet test.
+- long: the longer side to `resize`, gray beside the rest. NRA: 256 pixels at the larger dimension,
+  which can leave less than a crop on the other side; hence the gray.
+
+In training it is enlarged by a random factor of up to 1 + `rescale`, a crop of `size` is taken
+anywhere in it, and every second one is mirrored. At test the crop is the middle of the square.
+Then numbers in 0 .. 1, less the mean, over the standard deviation, a color each.
+
+Magnet says "random input rescaling of up to 30 %, followed by jittering back to the original input
+size": `TransformSettings(size=224, resize=224, rescale=0.3)`. We enlarge only, since a smaller
+picture has no crop of the original size. `augmented_views` gives the random views over which it
+averages the embedding at test.
+
+The random crops of short and long stay in the square, so that a decoded cache of the squares
+(`kinspace.data.cache`) gives the same pictures as the files do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+import torch
+from PIL import Image
+from torchvision.transforms import v2  # type: ignore[import-untyped]
+from torchvision.transforms.v2 import functional as tv  # type: ignore[import-untyped]
+
+from kinspace import checks
+
+__all__ = [
+    "FITS",
+    "NORMALIZATIONS",
+    "Normalization",
+    "Square",
+    "TransformSettings",
+    "eval_transform",
+    "train_transform",
+]
+
+FITS = ("squash", "short", "long")
+GRAY = (124, 116, 104)  # beside a picture that does not fill the square: ImageNet's mean
+
+
+class Normalization(NamedTuple):
+    """Mean and standard deviation of red, green and blue in 0 .. 1."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+NORMALIZATIONS: dict[str, Normalization] = {
+    "imagenet": Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    # the BGR order and the range 0 .. 255 of Caffe are folded into our first convolution
+    "caffe_googlenet": Normalization((0.48235, 0.45882, 0.40784), (0.229, 0.224, 0.225)),
+}
+
+
+@dataclass(frozen=True)
+class TransformSettings:
+    """All that decides what becomes of a picture: saved with a run, and restored from it.
+
+    >>> almn = TransformSettings(size=227, mean=NORMALIZATIONS["caffe_googlenet"].mean)
+    >>> TransformSettings.from_dict(almn.to_dict()) == almn
+    True
+    >>> TransformSettings(size=299)
+    Traceback (most recent call last):
+    ValueError: size: expected at most 256, the side of the square (resize), got 299
+    """
+
+    size: int = 224
+    resize: int = 256
+    fit: str = "squash"
+    mirror: bool = True
+    rescale: float = 0.0
+    mean: tuple[float, ...] = NORMALIZATIONS["imagenet"].mean
+    std: tuple[float, ...] = NORMALIZATIONS["imagenet"].std
+
+    def __post_init__(self) -> None:
+        checks.whole("size", self.size, at_least=1)
+        checks.whole("resize", self.resize, at_least=1)
+        if self.size > self.resize:
+            raise ValueError(
+                f"size: expected at most {self.resize}, the side of the square (resize), "
+                f"got {self.size}"
+            )
+        checks.choice("fit", self.fit, FITS)
+        checks.finite("rescale", self.rescale, at_least=0)
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) != 3:
+                raise ValueError(f"{name}: expected 3 numbers, red, green and blue, got {values!r}")
+            for value in values:
+                (checks.positive if name == "std" else checks.finite)(name, value)
+            object.__setattr__(self, name, tuple(values))  # JSON and TOML have lists
+
+    @property
+    def largest_side(self) -> int:
+        """The side of the square after the largest random enlargement."""
+        return int(self.resize * (1 + self.rescale) + 1e-9)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON: what `from_dict` takes."""
+        return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TransformSettings:
+        """What `to_dict` gave; what is missing has its default, what is unknown is an error."""
+        known = [field.name for field in fields(cls)]
+        if unknown := [key for key in values if key not in known]:
+            raise ValueError(
+                f"transform settings: unknown {', '.join(map(repr, unknown))}; "
+                f"choose from: {', '.join(known)}"
+            )
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Square:
+    """Makes any picture a square; the part of the transforms without chance.
+
+    >>> Square(256, "long")(Image.new("RGB", (400, 300))).size
+    (256, 256)
+    """
+
+    resize: int
+    fit: str = "squash"
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        """The picture as a square of `resize` pixels."""
+        side = [self.resize, self.resize]
+        if self.fit == "short":
+            # cropped first: the whole of a 1 x 5000 strip at 256 pixels would fill the memory
+            return _image(tv.resize(tv.center_crop(picture, [min(picture.size)] * 2), side))
+        if self.fit == "long":
+            return self._padded(picture)
+        return _image(tv.resize(picture, side))
+
+    def _padded(self, picture: Image.Image) -> Image.Image:
+        factor = self.resize / max(picture.size)
+        width, height = (max(1, round(edge * factor)) for edge in picture.size)
+        left, top = (self.resize - width) // 2, (self.resize - height) // 2
+        around = [left, top, self.resize - width - left, self.resize - height - top]
+        return _image(tv.pad(tv.resize(picture, [height, width]), around, fill=list(GRAY)))
+
+
+def _image(picture: Any) -> Image.Image:
+    assert isinstance(picture, Image.Image)  # torchvision's functions are typed for any input
+    return picture
+
+
+def train_transform(settings: TransformSettings | None = None) -> v2.Compose:
+    """Square, random rescale, random crop, random mirror, normalize: a (3, size, size) tensor.
+
+    The chance is torch's global generator's, as in all of torchvision;
+    `kinspace.data.loading.PictureLoader` seeds it for each picture.
+
+    >>> train_transform(TransformSettings(size=227))(Image.new("RGB", (640, 480))).shape
+    torch.Size([3, 227, 227])
+    """
+    settings = settings or TransformSettings()
+    steps: list[Any] = [Square(settings.resize, settings.fit), v2.ToImage()]
+    to_float = v2.ToDtype(torch.float32, scale=True)
+    if settings.largest_side > settings.resize:
+        # enlarged as floats: rounded to 8 bits it would differ from the batches of a cache
+        steps += [
+            to_float,
+            v2.RandomResize(settings.resize, settings.largest_side + 1, antialias=False),
+        ]
+    steps.append(v2.RandomCrop(settings.size))
+    if settings.mirror:
+        steps.append(v2.RandomHorizontalFlip())
+    return v2.Compose([*steps, to_float, *_normalized(settings)])
+
+
+def eval_transform(settings: TransformSettings | None = None) -> v2.Compose:
+    """Square, center crop, normalize: a (3, size, size) tensor, without chance.
+
+    >>> eval_transform()(Image.new("RGB", (640, 480))).shape
+    torch.Size([3, 224, 224])
+    """
+    settings = settings or TransformSettings()
+    return v2.Compose(
+        [
+            Square(settings.resize, settings.fit),
+            v2.ToImage(),
+            v2.CenterCrop(settings.size),
+            v2.ToDtype(torch.float32, scale=True),
+            *_normalized(settings),
+        ]
+    )
+
+
+def _normalized(settings: TransformSettings) -> list[Any]:
+    return [v2.Normalize(list(settings.mean), list(settings.std)), v2.ToPureTensor()]

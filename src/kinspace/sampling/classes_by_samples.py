@@ -1,0 +1,102 @@
+"""Batches of m classes x n samples.
+
+Every batch has exactly m * n samples, all different. Each of its classes has n samples; a class of
+fewer than n is taken whole, and more classes fill the batch up. Only the last of these may be cut
+to fit. Where all classes have n samples or more, that is exactly m different classes x n.
+
+An epoch is one pass: every sample comes up at least once, and only as many more than once as it
+takes to fill groups and batches (`kinspace.sampling.dealing` says how the groups are dealt). One
+class much larger than the rest makes an epoch long, as no batch has it twice and the others come up
+again and again: `batches_per_epoch` makes epochs of any length. `len` is exact and the same for
+all epochs.
+
+Schall et al. call it n-group sampling: NRA takes batches of 16 x 8 and, on Stanford Online
+Products, 32 x 4. ALMN uses 26 x 5, DML-DA 10 x 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
+
+from kinspace import checks
+from kinspace.sampling.classes import Classes, Labels
+from kinspace.sampling.dealing import Dealer
+from kinspace.sampling.epochs import Epochs
+from kinspace.sampling.sharding import Shard
+
+__all__ = ["ClassesBySamples"]
+
+
+class ClassesBySamples(Sampler[list[int]]):
+    """Batches of `classes` x `samples` (module docstring).
+
+    >>> sampler = ClassesBySamples([0, 0, 0, 1, 1, 2, 2], classes=2, samples=2)
+    >>> len(sampler), list(sampler)
+    (2, [[4, 3, 2, 0], [6, 5, 1, 2]])
+    """
+
+    def __init__(
+        self,
+        labels: Labels,
+        *,
+        classes: int = 16,
+        samples: int = 8,
+        batches_per_epoch: int | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        checks.whole("classes", classes, at_least=1)
+        checks.whole("samples", samples, at_least=1)
+        of_labels = Classes.of_labels(labels)
+        _check_that_a_batch_can_be_filled(of_labels, classes, samples)
+        self._dealer = Dealer(of_labels, groups=classes, size=samples)
+        self._epochs = Epochs(
+            self._draw,
+            shard=Shard(rank, world_size, smallest=classes * samples),
+            seed=seed,
+            batches_per_epoch=batches_per_epoch,
+            settings={"classes": classes, "samples": samples, "labels": of_labels.checksum},
+        )
+
+    def _draw(self, rng: np.random.Generator) -> list[NDArray[np.intp]]:
+        return list(self._dealer.draw(rng))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self._epochs)
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def advance(self) -> None:
+        """Count one more batch as done by the training step."""
+        self._epochs.advance()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position: what `load_state_dict` needs to go on with exactly the next batch."""
+        return self._epochs.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on at a saved position."""
+        self._epochs.load_state_dict(state)
+
+
+def _check_that_a_batch_can_be_filled(of_labels: Classes, classes: int, samples: int) -> None:
+    there_are = len(of_labels.sizes)
+    if classes > there_are:
+        raise ValueError(
+            f"classes: expected at most {there_are}, the number of classes in labels, "
+            f"got {classes}; ask for fewer classes, and for more samples of each to keep the batch"
+        )
+    most = int(np.minimum(of_labels.sizes, samples).sum())
+    if classes * samples > most:
+        raise ValueError(
+            f"samples: expected a batch of at most {most} samples, {samples} or fewer of every "
+            f"class in labels, got {classes} x {samples} = {classes * samples}; ask for fewer "
+            "samples or fewer classes"
+        )
