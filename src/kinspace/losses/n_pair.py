@@ -82,7 +82,7 @@ class _AnchoredSoftmax(torch.autograd.Function):
         total = weights.sum(1, keepdim=True)
         to_positive = -total[:, 0] if positive.is_floating_point() else None
         if to_positive is None:  # the positive is in `own`, at 0
-            weights = weights.scatter_(1, positive[:, None], -total)
+            weights = weights.scatter(1, positive[:, None], -total)
         to_anchors = weights @ embeddings
         if anchors is None:
             return None, torch.addmm(to_anchors, weights.T, embeddings), to_positive, None
@@ -95,7 +95,8 @@ def _logits(anchors: Tensor | None, embeddings: Tensor, positive: Tensor) -> Ten
     if positive.is_floating_point():  # as the start of the matrix product: no table of its own
         return torch.addmm(-positive[:, None], anchors, embeddings.T)
     logits = anchors @ embeddings.T
-    return logits.sub_(logits.gather(1, positive[:, None]))
+    own = logits.gather(1, positive[:, None])
+    return logits - own if torch.is_grad_enabled() else logits.sub_(own)
 
 
 def squared_norms(embeddings: Tensor, weight: float) -> Tensor:

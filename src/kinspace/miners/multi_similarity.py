@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from kinspace import checks
 from kinspace.pairs import class_table
 
 __all__ = ["multi_similarity"]
@@ -34,6 +35,14 @@ def multi_similarity(
             [False, False,  True],
             [False, False, False]]))
     """
+    size = len(labels)
+    if similarities.shape != (size, size):
+        raise ValueError(
+            f"similarities: expected shape {(size, size)}, a row and a column for each label, "
+            f"got {tuple(similarities.shape)}"
+        )
+    if margin is not None:
+        checks.finite("margin", margin)
     index, positive = class_table(labels)
     if margin is None:
         every = torch.ones_like(similarities, dtype=torch.bool)

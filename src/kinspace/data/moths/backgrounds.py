@@ -31,14 +31,9 @@ class _Plane:
         )
 
 
-def _ramp(share: Array, *names: str) -> Array:
-    """Colors from the first name (share 0) to the last (share 1)."""
-    stops = np.linspace(0, 1, len(names))
-    colors = np.stack([rgb(name) for name in names])
-    share = clipped(share)
-    return np.stack([np.interp(share, stops, colors[:, i]) for i in range(3)], -1).astype(
-        np.float32
-    )
+def _ramp(share: Array, low: str, high: str) -> Array:
+    """Colors from the one (share 0) to the other (share 1)."""
+    return rgb(low) + (rgb(high) - rgb(low)) * clipped(share)[..., None]
 
 
 def _bark(size: int, rng: np.random.Generator) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from kinspace.data.moths.textures import grain, hairs, look_up
 from kinspace.data.moths.tones import Tones
 from kinspace.data.moths.wings import angle_of
 
-__all__ = ["head_place", "paint_abdomen", "paint_antennae", "paint_legs", "paint_thorax"]
+__all__ = ["head_place", "paint_abdomen", "paint_limbs", "paint_thorax"]
 
 _THORAX = -0.2
 
@@ -53,7 +54,7 @@ def paint_thorax(canvas: Canvas, body: Body, tones: Tones, light: tuple[float, f
     _paint_head(canvas, near, body, tones, light)
     p, q = x * (1 / wide), (y - _THORAX) * (1 / tall)
     radius = np.sqrt(p * p + q * q)
-    tuft = look_up(hairs(), 2000 + angle_of(q, p) * 20, 2000 + radius * 30)
+    tuft = look_up(hairs(), 2000 + angle_of(q, np.abs(p), radius) * 20, 2000 + radius * 30)
     hair = look_up(hairs(), 2000 + x * 150, 2000 + y * 110)
     inside = (1 + 0.09 * body.fur * tuft - radius) * wide
     cover = clipped(inside * (0.6 / canvas.step) + 0.5)
@@ -73,10 +74,8 @@ def _paint_head(
     size = 0.46 * body.width + 0.012
     p, q = x * (1 / size), (y - head_place(body)) * (1 / size)
     radius = np.sqrt(p * p + q * q)
-    for offset in (-0.75, 0.75):
-        eye = np.sqrt((p - offset) ** 2 + (q + 0.1) ** 2)
-        cover = clipped((0.36 - eye) * (size / canvas.step) + 0.5)
-        canvas.paint(near, tones["black"], cover)
+    eye = np.sqrt((np.abs(p) - 0.75) ** 2 + (q + 0.1) ** 2)
+    canvas.paint(near, tones["black"], clipped((0.36 - eye) * (size / canvas.step) + 0.5))
     cover = clipped((0.85 - radius) * (0.7 * size / canvas.step) + 0.5)
     color = np.repeat(tones["thorax"], len(x), axis=1) * 0.92
     canvas.paint(near, _lit(color, p, q, light), cover)
@@ -87,51 +86,48 @@ def head_place(body: Body) -> float:
     return _THORAX - 1.2 * body.width - 0.015
 
 
-def paint_antennae(canvas: Canvas, genus: Genus, pose: Pose, color: Array) -> None:
-    """Threadlike, clubbed or feathered; both bend the same way."""
+def paint_limbs(canvas: Canvas, genus: Genus, pose: Pose, color: Array) -> None:
+    """The forelegs beside the head, and the antennae."""
     strokes: list[Stroke] = []
-    spread, bend = pose.antennae
-    length = {"threadlike": 0.46, "clubbed": 0.42, "feathered": 0.32}[genus.antennae]
-    for side in (-1, 1):
-        points = []
-        x, y = side * 0.3 * genus.body.width, head_place(genus.body) - 0.03
-        heading = spread * 0.75
-        for _ in range(13):
-            points.append((x, y))
-            x += side * math.sin(heading) * length / 12
-            y -= math.cos(heading) * length / 12
-            heading += bend / 12
-        strokes.append((points, 0.016))
-        if genus.antennae == "clubbed":
-            strokes += [(points[8:11], 0.024), (points[9:13], 0.036), (points[10:13], 0.042)]
-        if genus.antennae == "feathered":
-            strokes += _barbs(points)
-    canvas.draw(strokes, color)
-
-
-def _barbs(points: list[tuple[float, float]]) -> list[Stroke]:
-    """Side branches, longest in the middle, leaning towards the tip."""
-    strokes: list[Stroke] = []
-    for (x0, y0), (x1, y1), i in zip(points[:-1], points[1:], range(len(points)), strict=False):
-        size = 0.085 * math.sin(math.pi * (i + 1.4) / (len(points) + 0.8))
-        step = math.hypot(x1 - x0, y1 - y0)
-        tx, ty = (x1 - x0) / step, (y1 - y0) / step
-        for half in (0.0, 0.5):
-            x, y = x0 + half * (x1 - x0), y0 + half * (y1 - y0)
-            strokes += [
-                ([(x, y), (x + size * (0.5 * tx + s * ty), y + size * (0.5 * ty - s * tx))], 0.009)
-                for s in (-0.85, 0.85)
-            ]
-    return strokes
-
-
-def paint_legs(canvas: Canvas, body: Body, pose: Pose, color: Array) -> None:
-    """The forelegs beside the head."""
-    wide, top = body.width, head_place(body)
-    strokes: list[Stroke] = []
+    wide, top = genus.body.width, head_place(genus.body)
     for side in (-1, 1):
         foot = 1.2 + 4 * side * pose.uneven
         knee = (side * 1.25 * wide, top + 0.05)
         strokes.append(([(side * 0.5 * wide, top + 0.15), knee], 0.026))
         strokes.append(([knee, (side * foot * wide, top - 0.07)], 0.016))
+        strokes += _antenna(genus, pose, side)
     canvas.draw(strokes, color)
+
+
+def _antenna(genus: Genus, pose: Pose, side: int) -> list[Stroke]:
+    """Threadlike, clubbed or feathered."""
+    (heading, bend), segments = pose.antennae, 12
+    length = {"threadlike": 0.46, "clubbed": 0.42, "feathered": 0.32}[genus.antennae] / segments
+    x, y = side * 0.3 * genus.body.width, head_place(genus.body) - 0.03
+    points = [(x, y)]
+    for _ in range(segments):
+        x += side * math.sin(heading) * length
+        y -= math.cos(heading) * length
+        heading += bend / segments
+        points.append((x, y))
+    strokes: list[Stroke] = [(points, 0.016)]
+    if genus.antennae == "clubbed":
+        strokes += [(points[8:11], 0.024), (points[9:], 0.036), (points[10:], 0.042)]
+    if genus.antennae == "feathered":
+        strokes += _barbs(points)
+    return strokes
+
+
+def _barbs(points: list[tuple[float, float]]) -> list[Stroke]:
+    """Side branches on both sides, longest in the middle, leaning towards the tip."""
+    strokes: list[Stroke] = []
+    for i, ((x0, y0), (x1, y1)) in enumerate(pairwise(points)):
+        step = math.hypot(x1 - x0, y1 - y0)
+        size = 0.085 * math.sin(math.pi * (i + 1.4) / (len(points) + 0.8)) / step
+        dx, dy = size * (x1 - x0), size * (y1 - y0)
+        for x, y in ((x0, y0), ((x0 + x1) / 2, (y0 + y1) / 2)):
+            # One line from tip to tip through the stem: half as many to draw.
+            right = (x + 0.5 * dx - 0.85 * dy, y + 0.5 * dy + 0.85 * dx)
+            left = (x + 0.5 * dx + 0.85 * dy, y + 0.5 * dy - 0.85 * dx)
+            strokes.append(([right, (x, y), left], 0.009))
+    return strokes

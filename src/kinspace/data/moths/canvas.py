@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +12,20 @@ from PIL import Image, ImageDraw
 from kinspace.data.moths.individual import Pose
 from kinspace.data.moths.palette import Array
 
-__all__ = ["FINER", "Canvas", "Half", "Stroke"]
+__all__ = ["FINER", "Canvas", "Region", "Stroke"]
 
 FINER = 2  # pixels of the canvas along one pixel of the picture
 Stroke = tuple[list[tuple[float, float]], float]  # points in the moth's frame, and a width
 
 
-class Half:
-    """The pixels on one side of the body, mirrored onto the right one."""
+@dataclass(frozen=True)
+class Region:
+    """Some pixels in the moth's frame, those to the left mirrored; all arrays (pixels,)."""
 
-    def __init__(self, side: int, pixels: NDArray[np.intp], x: Array, y: Array) -> None:
-        self.side, self.pixels, self.x, self.y = side, pixels, x, y
+    pixels: NDArray[np.intp]
+    x: Array  # 0 or more
+    y: Array
+    side: NDArray[np.intp]  # 0 right, 1 left
 
 
 class Canvas:
@@ -45,10 +49,16 @@ class Canvas:
         self.color = np.zeros((3, self.size**2), np.float32)
         self.cover = np.zeros(self.size**2, np.float32)
 
-    def half(self, side: int) -> Half:
-        """The side at positive (1) or negative (-1) x."""
-        pixels = np.flatnonzero(self.x >= 0 if side > 0 else self.x < 0)
-        return Half(side, pixels, side * self.x[pixels], self.y[pixels])
+    def within(self, middle: float, radius: float) -> Region:
+        """The pixels at most so far from a point of the body's axis."""
+        away = self.y - middle
+        pixels = np.flatnonzero(self.x * self.x + away * away < radius * radius)
+        return self.region(pixels)
+
+    def region(self, pixels: NDArray[np.intp]) -> Region:
+        """These pixels and where they lie."""
+        x = self.x[pixels]
+        return Region(pixels, np.abs(x), self.y[pixels], (x < 0).astype(np.intp))
 
     def paint(self, pixels: NDArray[np.intp], color: Array, cover: Array) -> None:
         """Lay a color (3, pixels) or (3, 1) over what is there."""
@@ -79,7 +89,7 @@ class Canvas:
     def _coarse(self, values: Array) -> Array:
         fine = values.reshape(*values.shape[:-1], self.size, self.size)
         rows = fine[..., 0::2, :] + fine[..., 1::2, :]
-        return (rows[..., 0::2] + rows[..., 1::2]) * np.float32(1 / FINER**2)
+        return (rows[..., 0::2] + rows[..., 1::2]) * (1 / FINER**2)
 
 
 def _projection(pose: Pose, bounds: tuple[float, float]) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ class Pose:
     tilt: tuple[float, float]  # perspective
     roll: float  # turned about its long axis: one side looks narrower
     uneven: float  # one forewing further forward than the other
-    antennae: tuple[float, float]  # their spread and their bend
+    antennae: tuple[float, float]  # their angle to the body and how much they bend
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _pose(species: Species, rng: np.random.Generator) -> Pose:
         tilt=(rng.uniform(-0.13, 0.13), rng.uniform(-0.13, 0.13)),
         roll=rng.normal(0.0, 0.09),
         uneven=rng.normal(0.0, 0.05),
-        antennae=(rng.uniform(0.55, 1.0), rng.uniform(-0.5, 0.7)),
+        antennae=(rng.uniform(0.4, 0.75), rng.uniform(-0.5, 0.7)),
     )
 
 

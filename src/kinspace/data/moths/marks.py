@@ -12,7 +12,7 @@ from kinspace.data.moths.palette import Array, clipped
 from kinspace.data.moths.species import Band, Eyespot, Pattern, Spot
 from kinspace.data.moths.textures import clouds, grain, hairs, look_up
 from kinspace.data.moths.tones import Tones
-from kinspace.data.moths.wings import CELLS, SAMPLES, Hung, WingPixels
+from kinspace.data.moths.wings import CELLS, SAMPLES, WingPixels
 
 __all__ = ["SHAPES", "clear_parts", "paint_marks"]
 
@@ -47,9 +47,9 @@ def _paint_band(color: Array, wing: WingPixels, band: Band, tone: Array, drift: 
     _blend(color, tone, band.strength * _soft(gap, 1.6 * wing.step / wing.length))
 
 
-def _place(wing: WingPixels, hung: Hung, along: float, across: float) -> tuple[Array, Array]:
+def _place(wing: WingPixels, field: Array, along: float, across: float) -> tuple[Array, Array]:
     """Every pixel's offset from a point on the wing."""
-    radius = along * float(hung.field[int(across * (SAMPLES - 1))])
+    radius = along * float(field[int(across * (SAMPLES - 1))])
     angle = across * wing.sweep
     return wing.along - radius * math.cos(angle), wing.across - radius * math.sin(angle)
 
@@ -69,16 +69,16 @@ SHAPES: dict[str, Callable[[Array, Array], Array]] = {  # below 0 inside, in uni
 }
 
 
-def _paint_spot(color: Array, wing: WingPixels, hung: Hung, spot: Spot, tone: Array) -> None:
-    p, q = _place(wing, hung, spot.along, spot.across)
+def _paint_spot(color: Array, wing: WingPixels, field: Array, spot: Spot, tone: Array) -> None:
+    p, q = _place(wing, field, spot.along, spot.across)
     near = np.flatnonzero(np.maximum(np.abs(p), np.abs(q)) < 2 * spot.size)
     scale = 1 / spot.size
     distance = SHAPES[spot.shape](p[near] * (scale / spot.aspect), q[near] * (scale * spot.aspect))
     color[:, near] += (tone - color[:, near]) * (0.92 * _soft(distance, 1.8 * wing.step * scale))
 
 
-def _paint_eye(color: Array, wing: WingPixels, hung: Hung, eye: Eyespot, tones: Tones) -> None:
-    p, q = _place(wing, hung, eye.along, eye.across)
+def _paint_eye(color: Array, wing: WingPixels, field: Array, eye: Eyespot, tones: Tones) -> None:
+    p, q = _place(wing, field, eye.along, eye.across)
     near = np.flatnonzero(p * p + q * q < (1.3 * eye.size) ** 2)
     p, q = p[near], q[near]
     distance = np.sqrt(p * p + q * q)
@@ -147,9 +147,9 @@ def _paint_ground(wing: WingPixels, pattern: Pattern, tones: Tones, offset: floa
 
 
 def paint_marks(
-    wing: WingPixels, hung: Hung, pattern: Pattern, tones: Tones, drift: float, offset: float
+    wing: WingPixels, field: Array, pattern: Pattern, tones: Tones, drift: float, offset: float
 ) -> Array:
-    """The wing's colors (3, pixels); `offset` moves the clouds, `drift` the lines."""
+    """The wings' colors (3, pixels); `offset` moves the clouds, `drift` the lines."""
     color = _paint_ground(wing, pattern, tones, offset)
     for band in pattern.bands:
         _paint_band(color, wing, band, tones[band.tone], drift)
@@ -167,9 +167,9 @@ def paint_marks(
     if pattern.costal_spots:
         _paint_costa(color, wing, pattern.costal_spots, tones["dark"])
     for spot in pattern.spots:
-        _paint_spot(color, wing, hung, spot, tones[spot.tone])
+        _paint_spot(color, wing, field, spot, tones[spot.tone])
     for eye in pattern.eyespots:
-        _paint_eye(color, wing, hung, eye, tones)
+        _paint_eye(color, wing, field, eye, tones)
     _paint_edge(color, wing, pattern, tones)
     return color
 

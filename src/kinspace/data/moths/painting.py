@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kinspace.data.moths import body
-from kinspace.data.moths.canvas import Canvas, Half
+from kinspace.data.moths.canvas import Canvas, Region
 from kinspace.data.moths.individual import Individual, Light
 from kinspace.data.moths.marks import clear_parts, paint_marks
 from kinspace.data.moths.palette import Array, clipped
@@ -16,7 +16,7 @@ from kinspace.data.moths.posing import bounds, hang_wings
 from kinspace.data.moths.species import Band, Pattern, Species
 from kinspace.data.moths.textures import clouds, look_up
 from kinspace.data.moths.tones import Tones, tones_of
-from kinspace.data.moths.wings import Hung, WingPixels, locate
+from kinspace.data.moths.wings import Pair, WingPixels, locate
 
 __all__ = ["paint_moth"]
 
@@ -29,6 +29,7 @@ class _Look:
     """What all wings of one individual share while they are painted."""
 
     canvas: Canvas
+    region: Region  # the pixels the moth may cover
     moth: Individual
     lean: tuple[float, float]  # the light's direction in the moth's frame
     offset: float  # of the clouds on the wings
@@ -48,21 +49,20 @@ def _lose_scales(color: Array, wing: WingPixels, wear: str, offset: float) -> No
     color += (_MEMBRANE - color) * clipped(1.5 * (lost - start), 0.65)
 
 
-def _shade(color: Array, wing: WingPixels, look: _Look, side: int) -> None:
+def _shade(color: Array, wing: WingPixels, look: _Look) -> None:
     """A folded wing is a steep roof, and every wing is bowed; edges are thin and darker."""
-    roof = 0.06 + 0.25 * (1 - look.moth.pose.openness)
-    light = 1 + roof * side * look.lean[0] - (0.2 * look.lean[1]) * (wing.phi - 0.45)
-    light -= 0.1 * clipped(0.25 - wing.rho)
+    roof = look.lean[0] * (0.06 + 0.25 * (1 - look.moth.pose.openness))
+    light = np.array([1 + roof, 1 - roof], np.float32)[wing.side]
+    light -= (0.2 * look.lean[1]) * (wing.phi - 0.45) + 0.1 * clipped(0.25 - wing.rho)
     light *= 1 - 0.16 * clipped(1 - wing.inside * (1 / (2.5 * wing.step)))
     color *= light
 
 
-def _paint_wing(look: _Look, half: Half, hung: Hung, pattern: Pattern, tones: Tones) -> WingPixels:
-    wing = locate(half, hung, look.canvas.step)
-    moth = look.moth
-    color = paint_marks(wing, hung, pattern, tones, moth.drift, look.offset)
-    _lose_scales(color, wing, moth.wear, look.offset)
-    _shade(color, wing, look, half.side)
+def _paint_wings(look: _Look, pair: Pair, pattern: Pattern, tones: Tones) -> WingPixels:
+    wing = locate(look.region, pair, look.canvas.step)
+    color = paint_marks(wing, pair.field, pattern, tones, look.moth.drift, look.offset)
+    _lose_scales(color, wing, look.moth.wear, look.offset)
+    _shade(color, wing, look)
     cover = wing.cover
     if pattern.window:
         clear = clear_parts(wing, pattern)
@@ -72,18 +72,11 @@ def _paint_wing(look: _Look, half: Half, hung: Hung, pattern: Pattern, tones: To
     return wing
 
 
-def _paint_hindwing(
-    look: _Look, half: Half, wings: tuple[Hung, Hung], pattern: Pattern, tones: Tones
-) -> None:
-    """The hindwing with the forewing's shadow on it."""
-    fore, hind = wings
-    wing = _paint_wing(look, half, hind, pattern, tones)
-    if look.moth.pose.posture == "folded":  # it hardly shows
-        return
-    x, y = half.side * look.canvas.x[wing.pixels], look.canvas.y[wing.pixels]
-    below = Half(half.side, wing.pixels, x, y)
-    hinge = (fore.hinge[0] - 0.03 * look.lean[0] * half.side, fore.hinge[1] + 0.035)
-    shadow = locate(below, replace(fore, hinge=hinge), look.canvas.step)
+def _shade_below(look: _Look, fore: Pair, hindwings: WingPixels) -> None:
+    """The forewings' shadow on the hindwings."""
+    below = look.canvas.region(hindwings.pixels)
+    lower = replace(fore, hinge=(fore.hinge[0], fore.hinge[1] + 0.035))
+    shadow = locate(below, lower, look.canvas.step)
     depth = 1 - 0.45 * clipped(shadow.inside * (1 / 0.06))
     for channel in look.canvas.color:
         channel[shadow.pixels] *= depth
@@ -92,21 +85,21 @@ def _paint_hindwing(
 def paint_moth(species: Species, moth: Individual, size: int, rng: np.random.Generator) -> Canvas:
     """The moth alone, for a picture of that size."""
     genus = species.genus
-    sides = {side: hang_wings(genus, moth, side, rng) for side in (1, -1)}
-    canvas = Canvas(size, moth.pose, bounds(genus, *sides[1]))
+    fore, hind = hang_wings(genus, moth, rng)
+    middle, radius = bounds(genus, fore, hind)
+    canvas = Canvas(size, moth.pose, (middle, radius))
     lean = _light_lean(moth.light, moth.pose.rotation)
-    look = _Look(canvas, moth, lean, 1024 + rng.uniform(0, 256))
+    region = canvas.within(middle, 1.45 * radius)
+    look = _Look(canvas, region, moth, lean, 1024 + rng.uniform(0, 256))
     tones, hind_tones = tones_of(species, moth)
     pattern = species.fore
     if moth.morph.median:
         pattern = replace(pattern, bands=(_MEDIAN, *pattern.bands))  # below all other marks
-    body.paint_legs(canvas, genus.body, moth.pose, tones["limb"])
-    halves = {side: canvas.half(side) for side in sides}
-    for side, wings in sides.items():
-        _paint_hindwing(look, halves[side], wings, species.hind, hind_tones)
+    hindwings = _paint_wings(look, hind, species.hind, hind_tones)
+    if moth.pose.posture != "folded":  # when the hindwings hardly show
+        _shade_below(look, fore, hindwings)
     body.paint_abdomen(canvas, genus.body, tones, lean)
-    for side, (fore, _) in sides.items():
-        _paint_wing(look, halves[side], fore, pattern, tones)
-    body.paint_antennae(canvas, genus, moth.pose, tones["limb"])
+    _paint_wings(look, fore, pattern, tones)
+    body.paint_limbs(canvas, genus, moth.pose, tones["limb"])
     body.paint_thorax(canvas, genus.body, tones, lean)
     return canvas

@@ -58,15 +58,14 @@ def look_up(texture: Array, first: Array, second: Array) -> Array:
 
 def look_between(texture: Array, first: Array, second: Array) -> Array:
     """`look_up` that blends the four nearest values: smooth where the texture is enlarged."""
-    row, column = first.astype(np.int32), second.astype(np.int32)
-    down, right = first - row, second - column
+    whole_row, whole_column = np.floor(first), np.floor(second)
+    down, over = first - whole_row, second - whole_column
+    row, column = whole_row.astype(np.int32), whole_column.astype(np.int32)
     wrap = PERIOD - 1
-    above = (row & wrap) * PERIOD
-    below = ((row + 1) & wrap) * PERIOD
-    left = column & wrap
-    next_ = (column + 1) & wrap
+    above, below = (row & wrap) * PERIOD, ((row + 1) & wrap) * PERIOD
+    left, right = column & wrap, (column + 1) & wrap
     flat = texture.ravel()
-    top = flat[above + left] * (1 - right) + flat[above + next_] * right
-    bottom = flat[below + left] * (1 - right) + flat[below + next_] * right
+    top = flat[above + left] * (1 - over) + flat[above + right] * over
+    bottom = flat[below + left] * (1 - over) + flat[below + right] * over
     values: Array = top + (bottom - top) * down
     return values

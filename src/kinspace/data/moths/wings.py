@@ -8,34 +8,35 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace.data.moths.canvas import Half
+from kinspace.data.moths.canvas import Region
 from kinspace.data.moths.palette import Array, clipped
 from kinspace.data.moths.species import Outline
 
-__all__ = ["CELLS", "SAMPLES", "Hung", "WingPixels", "angle_of", "edge_tables", "locate"]
+__all__ = ["CELLS", "SAMPLES", "Pair", "WingPixels", "angle_of", "edge_tables", "locate"]
 
 SAMPLES = 512  # of the outer edge, from the leading to the trailing edge
 CELLS = 7  # fields between the veins
 
 
 @dataclass(frozen=True)
-class Hung:
-    """A wing hung on the body: its edge, the hinge and the leading edge's angle (radians)."""
+class Pair:
+    """A right and a left wing hung on the body; of what they do not share, the right one first."""
 
     outline: Outline
-    edge: Array  # radius of the outer edge, wear and tail included
-    field: Array  # the same without: marks follow this one
-    tail: Array  # how much of it the tail adds
+    field: Array  # radius of the outer edge; marks follow it
+    tail: Array  # what the tail adds
+    edges: Array  # both together less what is torn off, (2 * SAMPLES,)
     hinge: tuple[float, float]
-    angle: float
-    narrow: float = 1.0  # seen from the side a wing looks narrower
+    angles: tuple[float, float]  # of the leading edge, radians behind sideways
+    narrow: tuple[float, float]  # seen from the side a wing looks narrower
 
 
 @dataclass(frozen=True)
 class WingPixels:
-    """The pixels one wing covers; all arrays (pixels,)."""
+    """The pixels a pair of wings covers; all arrays (pixels,)."""
 
     pixels: NDArray[np.intp]
+    side: NDArray[np.intp]
     rho: Array  # 0 at the hinge, 1 at the outer edge
     phi: Array  # 0 at the leading edge, 1 at the trailing edge
     radius: Array  # distance from the hinge
@@ -67,50 +68,64 @@ def edge_tables(outline: Outline) -> tuple[Array, Array]:
     return edge.astype(np.float32), tail.astype(np.float32)
 
 
-def angle_of(y: Array, x: Array) -> Array:
-    """arctan2 to about 0.0003 radians, at a tenth of the time."""
-    wide, high = np.abs(x), np.abs(y)
-    ratio = np.minimum(wide, high) / (np.maximum(wide, high) + 1e-9)
-    square = ratio * ratio
-    angle = ((-0.0464964749 * square + 0.15931422) * square - 0.327622764) * square * ratio + ratio
-    steep = high > wide
-    angle[steep] = math.pi / 2 - angle[steep]
-    behind = x < 0
-    angle[behind] = math.pi - angle[behind]
-    return np.copysign(angle, y, out=angle)
+def angle_of(y: Array, x: Array, radius: Array) -> Array:
+    """arctan2 within a quarter turn, to about 0.002 radians, in a tenth of its time.
+
+    It comes from the tangent of half the angle, y / (radius + x), and stays near a quarter turn
+    beyond that.
+    """
+    half = np.minimum(np.maximum(y / (radius + x + 1e-6), -1.1), 1.1)
+    square = half * half
+    return half * (((-0.0929929 * square + 0.3186284) * square - 0.6552455) * square + 2)
 
 
-def locate(half: Half, wing: Hung, step: float) -> WingPixels:
-    """The pixels of that half which the wing covers, with their places on it."""
-    x = (half.x - wing.hinge[0]) * (1 / wing.narrow)
-    y = half.y - wing.hinge[1]
-    sweep = math.radians(wing.outline.sweep)
-    middle = wing.angle + sweep / 2  # the wing lies about angle 0 after this turn: no wrap in it
-    cos, sin = math.cos(middle), math.sin(middle)
-    ahead = cos * x + sin * y
-    near = np.flatnonzero((ahead > -step) & (ahead < float(wing.edge.max()) + 2 * step))
-    x, y, ahead = x[near], y[near], ahead[near]
+def locate(region: Region, pair: Pair, step: float) -> WingPixels:
+    """The pixels of the region which the wings cover, with their places on them."""
+    sweep, length = math.radians(pair.outline.sweep), pair.outline.length
+    # Turned by these angles the wings lie about angle 0, and the angle has no jump on them.
+    middles = [angle + sweep / 2 for angle in pair.angles]
+    near = _near(region, pair, sum(middles) / 2)
+    side = region.side[near]
+    x = (region.x[near] - pair.hinge[0]) * _by_side(side, *(1 / narrow for narrow in pair.narrow))
+    y = region.y[near] - pair.hinge[1]
+    cos, sin = _by_side(side, *map(math.cos, middles)), _by_side(side, *map(math.sin, middles))
     radius = np.sqrt(x * x + y * y)
-    theta = angle_of(cos * y - sin * x, ahead) + sweep / 2
-    arched = np.minimum(radius * (1 / wing.outline.length), 1)
-    theta += wing.outline.arch * 4 * arched * (1 - arched)
-    phi = theta * (1 / sweep)
-    sample = clipped(phi * (SAMPLES - 1), SAMPLES - 1).astype(np.int32)
-    inside = np.minimum(radius * np.minimum(theta, sweep - theta), wing.edge[sample] - radius)
+    theta = angle_of(cos * y - sin * x, cos * x + sin * y, radius) + sweep / 2
+    arched = np.minimum(radius * (1 / length), 1)
+    theta += (4 * pair.outline.arch) * arched * (1 - arched)
+    sample = clipped(theta * ((SAMPLES - 1) / sweep), SAMPLES - 1).astype(np.int32)
+    outer = pair.edges[sample + SAMPLES * side] - radius
+    inside = np.minimum(radius * np.minimum(theta, sweep - theta), outer)
     keep = np.flatnonzero(inside > -step)
     radius, theta, sample, inside = radius[keep], theta[keep], sample[keep], inside[keep]
     return WingPixels(
-        pixels=half.pixels[near[keep]],
-        rho=radius / wing.field[sample],
-        phi=clipped(phi[keep]),
+        pixels=region.pixels[near[keep]],
+        side=side[keep],
+        rho=radius / pair.field[sample],
+        phi=clipped(theta * (1 / sweep)),
         radius=radius,
         along=radius * np.cos(theta),
         across=radius * np.sin(theta),
         sample=sample,
         inside=inside,
-        tail=(wing.tail > 0.04)[sample],
+        tail=(pair.tail > 0.04)[sample],
         cover=clipped(inside * (1 / step) + 0.5),
         step=step,
         sweep=sweep,
-        length=wing.outline.length,
+        length=length,
     )
+
+
+def _near(region: Region, pair: Pair, middle: float) -> NDArray[np.intp]:
+    """Which pixels may lie on the wings: in a triangle about them, with room for their arch."""
+    cos, sin = math.cos(middle), math.sin(middle)
+    x, y = region.x - pair.hinge[0], region.y - pair.hinge[1]
+    ahead = cos * x + sin * y
+    slope = math.tan(min(math.radians(pair.outline.sweep) / 2 + 0.15, 1.4))
+    inside = np.abs(cos * y - sin * x) < slope * ahead + 0.05
+    return np.flatnonzero(inside & (ahead < 1.1 * float(pair.edges.max())))
+
+
+def _by_side(side: NDArray[np.intp], right: float, left: float) -> Array:
+    values: Array = np.array([right, left], np.float32)[side]
+    return values
