@@ -82,7 +82,8 @@ class _AnchoredSoftmax(torch.autograd.Function):
         total = weights.sum(1, keepdim=True)
         to_positive = -total[:, 0] if positive.is_floating_point() else None
         if to_positive is None:  # the positive is in `own`, at 0
-            weights = weights.scatter(1, positive[:, None], -total)
+            put = weights.scatter if torch.is_grad_enabled() else weights.scatter_
+            weights = put(1, positive[:, None], -total)
         to_anchors = weights @ embeddings
         if anchors is None:
             return None, torch.addmm(to_anchors, weights.T, embeddings), to_positive, None
