@@ -91,7 +91,8 @@ def test_impostors_that_differ_in_the_last_digit_are_told_apart() -> None:
     centers = 1000 + 1e-3 * torch.randn(300, 64, generator=generator)
     labels = torch.arange(300) // 2
     for seed in range(0, 300, 17):
-        found = nearest_impostors(centers, labels, seed, 12).tolist()
+        with torch.autocast("cpu", torch.bfloat16):
+            found = nearest_impostors(centers, labels, seed, 12).tolist()
         assert found == impostors_by_a_loop(centers, labels, seed, 12)
 
 

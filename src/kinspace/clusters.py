@@ -62,7 +62,8 @@ def _nearest_impostors(
         raise ValueError(f"seed: expected less than {len(centers)} (the clusters), got {seed}")
     others = cluster_labels != cluster_labels[seed]
     # All by the fast product form, with bounds of its error; those in question by differences.
-    rough = norms - 2 * (centers @ centers[seed]) + norms[seed]
+    with torch.autocast(centers.device.type, enabled=False):
+        rough = norms - 2 * (centers @ centers[seed]) + norms[seed]
     error = (norms + norms[seed]) * (4 * centers.shape[1] * torch.finfo(centers.dtype).eps)
     upper = (rough + error).masked_fill_(~others, math.inf)
     limit = upper.topk(min(max(m - 1, 1), len(centers)), largest=False).values[-1]

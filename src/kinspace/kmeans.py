@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.lloyd import class_groups, kmeans, own, trials
+from kinspace.groups import class_groups
+from kinspace.lloyd import kmeans, own, trials
 from kinspace.modes import RESTARTS, mode_clusters
 
 __all__ = ["ClassClusters", "class_kmeans", "cluster_means", "cluster_numbers"]
@@ -68,10 +69,11 @@ def class_kmeans(
     find = mode_clusters if clusters_per_class == "auto" else kmeans
     within = torch.empty_like(order)  # each sample's cluster within its class
     inertia = 0.0
-    for group in class_groups(vectors, order, sizes, most):
-        found, squares = find(group, draws[:, group.classes], iterations)
-        within[group.rows[group.real]] = found[group.real]
-        inertia += float(own(squares, found)[group.real].sum())
+    with torch.autocast(vectors.device.type, enabled=False):  # it would make halves of float32
+        for group in class_groups(vectors, order, sizes, most):
+            found, squares = find(group, draws[:, group.classes], iterations)
+            within[group.rows[group.real]] = found[group.real]
+            inertia += float(own(squares, found)[group.real].sum())
     clusters, cluster_labels = _numbered(within, order, classes, sizes, most)
     centers = cluster_means(vectors, clusters, clusters.bincount())
     if scale != 1:

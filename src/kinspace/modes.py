@@ -36,7 +36,8 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace.lloyd import Group, kmeans, lloyd, members_of, own
+from kinspace.groups import Group
+from kinspace.lloyd import kmeans, lloyd, members_of, own
 
 __all__ = ["mode_clusters", "mode_evidence"]
 

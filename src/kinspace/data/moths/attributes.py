@@ -42,6 +42,11 @@ def describe(species: Species, moth: Individual) -> dict[str, str]:
     Pattern, wing shape, antennae, eyespots and fringe are the species'. The ground color is the
     morph's, and so is the hindwing color where the hindwing continues the forewing. The rest is
     the picture's own. A folded moth hides its hindwings; the words stay true.
+
+    >>> from kinspace.data.moths.catalog import make_species
+    >>> from kinspace.data.moths.individual import meet
+    >>> describe(make_species(0), meet(make_species(0), np.random.default_rng(0)))["antennae"]
+    'feathered'
     """
     genus = species.genus
     return {

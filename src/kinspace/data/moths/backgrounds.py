@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kinspace.data.moths.palette import Array, clipped, rgb
-from kinspace.data.moths.textures import PERIOD, clouds, grain, hairs, look_between
+from kinspace.data.moths.textures import PERIOD, clouds, grain, hairs, look_between, look_up
 
 __all__ = ["SURFACES", "paint_background"]
 
@@ -26,7 +26,9 @@ class _Plane:
 
     def noise(self, texture: Array, scale: float, stretch: float = 1.0, shift: int = 0) -> Array:
         first, second = self.start
-        return look_between(
+        # Where texels are no larger than pixels, the nearest one does.
+        look = look_up if 2 * scale >= self.u.shape[0] else look_between
+        return look(
             texture, self.u * (scale * stretch) + first + shift, self.v * scale + second + shift
         )
 

@@ -30,7 +30,7 @@ def paint_abdomen(canvas: Canvas, body: Body, tones: Tones, light: tuple[float, 
     """A tapering abdomen with rings and a tuft at its end."""
     top, length, girth = -0.1, body.length + 0.1, body.width * body.girth
     near = np.flatnonzero(
-        (np.abs(canvas.x) < 1.3 * girth) & (canvas.y > top) & (canvas.y < top + 1.1 * length)
+        (canvas.beside < 1.3 * girth) & (canvas.y > top) & (canvas.y < top + 1.1 * length)
     )
     x, y = canvas.x[near], canvas.y[near]
     t = (y - top) * (1 / length)
@@ -48,8 +48,8 @@ def paint_abdomen(canvas: Canvas, body: Body, tones: Tones, light: tuple[float, 
 def paint_thorax(canvas: Canvas, body: Body, tones: Tones, light: tuple[float, float]) -> None:
     """A furry thorax with a collar, and the head with its eyes."""
     wide, tall = body.width, 1.25 * body.width
-    reach = 1.5 * tall + 0.1
-    near = np.flatnonzero((np.abs(canvas.x) < 1.6 * wide) & (np.abs(canvas.y - _THORAX) < reach))
+    reach = 1.7 * wide + 0.06
+    near = np.flatnonzero((canvas.beside < 1.3 * wide) & (np.abs(canvas.y - _THORAX) < reach))
     x, y = canvas.x[near], canvas.y[near]
     _paint_head(canvas, near, body, tones, light)
     p, q = x * (1 / wide), (y - _THORAX) * (1 / tall)
@@ -101,7 +101,7 @@ def paint_limbs(canvas: Canvas, genus: Genus, pose: Pose, color: Array) -> None:
 
 def _antenna(genus: Genus, pose: Pose, side: int) -> list[Stroke]:
     """Threadlike, clubbed or feathered."""
-    (heading, bend), segments = pose.antennae, 12
+    (heading, bend), segments = pose.antennae, 14
     length = {"threadlike": 0.46, "clubbed": 0.42, "feathered": 0.32}[genus.antennae] / segments
     x, y = side * 0.3 * genus.body.width, head_place(genus.body) - 0.03
     points = [(x, y)]
@@ -112,7 +112,7 @@ def _antenna(genus: Genus, pose: Pose, side: int) -> list[Stroke]:
         points.append((x, y))
     strokes: list[Stroke] = [(points, 0.016)]
     if genus.antennae == "clubbed":
-        strokes += [(points[8:11], 0.024), (points[9:], 0.036), (points[10:], 0.042)]
+        strokes += [(points[9:12], 0.024), (points[10:], 0.036), (points[12:], 0.042)]
     if genus.antennae == "feathered":
         strokes += _barbs(points)
     return strokes
@@ -125,9 +125,7 @@ def _barbs(points: list[tuple[float, float]]) -> list[Stroke]:
         step = math.hypot(x1 - x0, y1 - y0)
         size = 0.085 * math.sin(math.pi * (i + 1.4) / (len(points) + 0.8)) / step
         dx, dy = size * (x1 - x0), size * (y1 - y0)
-        for x, y in ((x0, y0), ((x0 + x1) / 2, (y0 + y1) / 2)):
-            # One line from tip to tip through the stem: half as many to draw.
-            right = (x + 0.5 * dx - 0.85 * dy, y + 0.5 * dy + 0.85 * dx)
-            left = (x + 0.5 * dx + 0.85 * dy, y + 0.5 * dy - 0.85 * dx)
-            strokes.append(([right, (x, y), left], 0.009))
+        right = (x0 + 0.5 * dx - 0.85 * dy, y0 + 0.5 * dy + 0.85 * dx)
+        left = (x0 + 0.5 * dx + 0.85 * dy, y0 + 0.5 * dy - 0.85 * dx)
+        strokes.append(([right, (x0, y0), left], 0.009))
     return strokes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +11,10 @@ from PIL import Image, ImageDraw
 from kinspace.data.moths.individual import Pose
 from kinspace.data.moths.palette import Array
 
-__all__ = ["FINER", "Canvas", "Region", "Stroke"]
+__all__ = ["FINER", "Canvas", "Stroke"]
 
 FINER = 2  # pixels of the canvas along one pixel of the picture
 Stroke = tuple[list[tuple[float, float]], float]  # points in the moth's frame, and a width
-
-
-@dataclass(frozen=True)
-class Region:
-    """Some pixels in the moth's frame, those to the left mirrored; all arrays (pixels,)."""
-
-    pixels: NDArray[np.intp]
-    x: Array  # 0 or more
-    y: Array
-    side: NDArray[np.intp]  # 0 right, 1 left
 
 
 class Canvas:
@@ -46,19 +35,9 @@ class Canvas:
         depth = back[2, 0] * across + back[2, 1] * down + back[2, 2]
         self.x: Array = ((back[0, 0] * across + back[0, 1] * down + back[0, 2]) / depth).ravel()
         self.y: Array = ((back[1, 0] * across + back[1, 1] * down + back[1, 2]) / depth).ravel()
+        self.beside: Array = np.abs(self.x)  # distance from the body's axis
         self.color = np.zeros((3, self.size**2), np.float32)
         self.cover = np.zeros(self.size**2, np.float32)
-
-    def within(self, middle: float, radius: float) -> Region:
-        """The pixels at most so far from a point of the body's axis."""
-        away = self.y - middle
-        pixels = np.flatnonzero(self.x * self.x + away * away < radius * radius)
-        return self.region(pixels)
-
-    def region(self, pixels: NDArray[np.intp]) -> Region:
-        """These pixels and where they lie."""
-        x = self.x[pixels]
-        return Region(pixels, np.abs(x), self.y[pixels], (x < 0).astype(np.intp))
 
     def paint(self, pixels: NDArray[np.intp], color: Array, cover: Array) -> None:
         """Lay a color (3, pixels) or (3, 1) over what is there."""

@@ -29,6 +29,10 @@ class Moths:
     Class `c` is named `class_names[c]` and belongs to the genus `genera[c]`. The pictures of a
     class follow each other. `columns` holds the attributes as words, one entry a picture;
     `attributes` the same as 0 and 1, one column for each of `attribute_names`.
+
+    >>> moths = draw_moths(species=1, per_species=2)
+    >>> moths.describe(0)["species"], moths.attributes.shape[1] == len(moths.attribute_names)
+    ('Noctarula vespera', True)
     """
 
     images: NDArray[np.uint8]  # (pictures, size, size, 3)

@@ -33,7 +33,7 @@ class Family:
     hook: Range = (0.0, 0.0)
     scallop: Range = (0.0, 0.0)
     tail: Range = (0.0, 0.0)
-    rear: Range = (24.0, 54.0)
+    rear: Range = (30.0, 54.0)
     fur: Range = (0.35, 0.6)
     similar: bool = False
 
@@ -66,7 +66,7 @@ FAMILIES = {
         "pointed", "striped", ("threadlike", "clubbed"), (0.25, 0.55, 0.2),
         (40, 47), (0.46, 0.56), (0.0, 0.04), (0.54, 0.60), (70, 80), (0.15, 0.17), (0.62, 0.70),
         ("olive", "buff", "slate", "rust", "moss"), ("rose", "lemon", "orange", "slate"),
-        rear=(24.0, 32.0), fur=(0.2, 0.35),
+        rear=(30.0, 38.0), fur=(0.2, 0.35),
     ),
     "moon": Family(
         "tailed", "eyespotted", ("feathered",), (0.0, 0.1, 0.9),
@@ -139,33 +139,7 @@ def make_genus(number: int) -> Genus:
     """
     name, family = list(FAMILIES.items())[number % len(FAMILIES)]
     traits = Traits(number, 0)
-    draw = traits.shared
-    fore = Outline(
-        length=draw("fore length", 0.94, 1.0),
-        sweep=draw("fore sweep", *family.sweep),
-        corner=draw("fore corner", *family.corner),
-        bulge=draw("fore bulge", *family.bulge),
-        hook=draw("fore hook", *family.hook),
-        scallop=draw("scallop", *family.scallop),
-        arch=draw("fore arch", 0.03, 0.09),
-    )
-    hind = Outline(
-        length=draw("hind length", *family.hind_length),
-        sweep=draw("hind sweep", *family.hind_sweep),
-        corner=draw("hind corner", 0.96, 1.1),
-        bulge=draw("hind bulge", 0.08, 0.16),
-        scallop=1.4 * draw("scallop", *family.scallop),
-        arch=draw("hind arch", 0.0, 0.05),
-        tail=draw("tail", *family.tail),
-        tail_place=draw("tail place", 0.58, 0.68),
-    )
-    body = Body(
-        width=draw("body width", *family.body),
-        length=draw("abdomen length", *family.abdomen),
-        girth=draw("abdomen width", 0.66, 0.8),
-        fur=draw("fur", *family.fur),
-        rings=traits.shared_pick("abdomen rings", ("shade", "dark", "pale", "accent")),
-    )
+    fore, hind = _outlines(family, traits)
     return Genus(
         number=number,
         name=GENERA[number],
@@ -176,6 +150,41 @@ def make_genus(number: int) -> Genus:
         postures=family.postures,
         fore=fore,
         hind=hind,
-        body=body,
-        rear=draw("rear", *family.rear),
+        body=_body(family, traits),
+        rear=traits.shared("rear", *family.rear),
+    )
+
+
+def _outlines(family: Family, traits: Traits) -> tuple[Outline, Outline]:
+    draw = traits.shared
+    scallop = draw("scallop", *family.scallop)
+    fore = Outline(
+        length=draw("fore length", 0.94, 1.0),
+        sweep=draw("fore sweep", *family.sweep),
+        corner=draw("fore corner", *family.corner),
+        bulge=draw("fore bulge", *family.bulge),
+        hook=draw("fore hook", *family.hook),
+        scallop=scallop,
+        arch=draw("fore arch", 0.03, 0.09),
+    )
+    hind = Outline(
+        length=draw("hind length", *family.hind_length),
+        sweep=draw("hind sweep", *family.hind_sweep),
+        corner=draw("hind corner", 0.96, 1.1),
+        bulge=draw("hind bulge", 0.08, 0.16),
+        scallop=1.4 * scallop,
+        arch=draw("hind arch", 0.0, 0.05),
+        tail=draw("tail", *family.tail),
+        tail_place=draw("tail place", 0.58, 0.68),
+    )
+    return fore, hind
+
+
+def _body(family: Family, traits: Traits) -> Body:
+    return Body(
+        width=traits.shared("body width", *family.body),
+        length=traits.shared("abdomen length", *family.abdomen),
+        girth=traits.shared("abdomen width", 0.66, 0.8),
+        fur=traits.shared("fur", *family.fur),
+        rings=traits.shared_pick("abdomen rings", ("shade", "dark", "pale", "accent")),
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -60,8 +63,14 @@ class Individual:
     drift: float  # how far its marks lie from the species' mean
 
 
+def _pick(rng: np.random.Generator, weights: Sequence[float]) -> int:
+    """An index, as often as its weight says; rng.choice takes ten times as long."""
+    sums = list(accumulate(weights))
+    return bisect(sums, rng.random() * sums[-1])
+
+
 def _pose(species: Species, rng: np.random.Generator) -> Pose:
-    posture = POSTURES[int(rng.choice(3, p=species.genus.postures))]
+    posture = POSTURES[_pick(rng, species.genus.postures)]
     # Most sit head up, more or less; one in seven at any angle.
     rotation = rng.uniform(-math.pi, math.pi) if rng.random() < 1 / 7 else rng.normal(0.0, 0.35)
     cut = rng.random() < 0.1  # a wing leaves the frame
@@ -102,8 +111,7 @@ def meet(species: Species, rng: np.random.Generator) -> Individual:
     >>> meet(make_species(0), np.random.default_rng(0)).pose.posture
     'spread'
     """
-    shares = np.array([1.5, *[1.0] * (len(species.morphs) - 1)])
-    morph = species.morphs[int(rng.choice(len(shares), p=shares / shares.sum()))]
+    morph = species.morphs[_pick(rng, [1.5, 1.0, 1.0, 1.0][: len(species.morphs)])]
     background = BACKGROUNDS[int(rng.integers(len(BACKGROUNDS)))]
     shade = rng.normal(0.0, 0.06)
     red, blue = rng.normal(0.0, 0.025, 2).tolist()
@@ -112,7 +120,7 @@ def meet(species: Species, rng: np.random.Generator) -> Individual:
         pose=_pose(species, rng),
         light=_light(background, rng),
         background=background,
-        wear=WEAR[int(rng.choice(3, p=[0.5, 0.35, 0.15]))],
+        wear=WEAR[_pick(rng, (0.5, 0.35, 0.15))],
         tint=(1 + shade + red, 1 + shade, 1 + shade + blue),
         drift=rng.normal(0.0, 0.008),
     )

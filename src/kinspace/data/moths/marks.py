@@ -157,11 +157,7 @@ def paint_marks(
         _paint_streaks(color, wing, pattern, tones[pattern.streak_tone])
     if pattern.speckles:
         dots = look_up(grain(), wing.along * 105 + offset, wing.across * 105 + offset)
-        _blend(
-            color,
-            tones[pattern.speckle_tone],
-            0.8 * clipped(2 * dots + 8 * pattern.speckles - 4.2),
-        )
+        _blend(color, tones["dark"], 0.8 * clipped(2 * dots + 8 * pattern.speckles - 4.2))
     if pattern.veins:
         _blend(color, tones[pattern.vein_tone], pattern.veins * _vein_mask(wing))
     if pattern.costal_spots:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kinspace.data.moths import body
-from kinspace.data.moths.canvas import Canvas, Region
+from kinspace.data.moths.canvas import Canvas
 from kinspace.data.moths.individual import Individual, Light
 from kinspace.data.moths.marks import clear_parts, paint_marks
 from kinspace.data.moths.palette import Array, clipped
@@ -29,7 +29,6 @@ class _Look:
     """What all wings of one individual share while they are painted."""
 
     canvas: Canvas
-    region: Region  # the pixels the moth may cover
     moth: Individual
     lean: tuple[float, float]  # the light's direction in the moth's frame
     offset: float  # of the clouds on the wings
@@ -59,7 +58,7 @@ def _shade(color: Array, wing: WingPixels, look: _Look) -> None:
 
 
 def _paint_wings(look: _Look, pair: Pair, pattern: Pattern, tones: Tones) -> WingPixels:
-    wing = locate(look.region, pair, look.canvas.step)
+    wing = locate(look.canvas, pair)
     color = paint_marks(wing, pair.field, pattern, tones, look.moth.drift, look.offset)
     _lose_scales(color, wing, look.moth.wear, look.offset)
     _shade(color, wing, look)
@@ -74,9 +73,8 @@ def _paint_wings(look: _Look, pair: Pair, pattern: Pattern, tones: Tones) -> Win
 
 def _shade_below(look: _Look, fore: Pair, hindwings: WingPixels) -> None:
     """The forewings' shadow on the hindwings."""
-    below = look.canvas.region(hindwings.pixels)
     lower = replace(fore, hinge=(fore.hinge[0], fore.hinge[1] + 0.035))
-    shadow = locate(below, lower, look.canvas.step)
+    shadow = locate(look.canvas, lower, hindwings.pixels)
     depth = 1 - 0.45 * clipped(shadow.inside * (1 / 0.06))
     for channel in look.canvas.color:
         channel[shadow.pixels] *= depth
@@ -86,11 +84,9 @@ def paint_moth(species: Species, moth: Individual, size: int, rng: np.random.Gen
     """The moth alone, for a picture of that size."""
     genus = species.genus
     fore, hind = hang_wings(genus, moth, rng)
-    middle, radius = bounds(genus, fore, hind)
-    canvas = Canvas(size, moth.pose, (middle, radius))
+    canvas = Canvas(size, moth.pose, bounds(genus, fore, hind))
     lean = _light_lean(moth.light, moth.pose.rotation)
-    region = canvas.within(middle, 1.45 * radius)
-    look = _Look(canvas, region, moth, lean, 1024 + rng.uniform(0, 256))
+    look = _Look(canvas, moth, lean, 1024 + rng.uniform(0, 256))
     tones, hind_tones = tones_of(species, moth)
     pattern = species.fore
     if moth.morph.median:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,13 +56,16 @@ def clipped(values: Array, high: float = 1.0) -> Array:
     return np.minimum(np.maximum(values, 0), high)
 
 
+@cache
 def rgb(name: str) -> Array:
     """The color of that name.
 
     >>> rgb("ash").tolist()[0] > rgb("charcoal").tolist()[0]
     True
     """
-    return np.array(COLORS[name], np.float32)
+    color = np.array(COLORS[name], np.float32)
+    color.flags.writeable = False  # one array for all who ask
+    return color
 
 
 def mixed(first: Array, second: Array, share: float) -> Array:

@@ -70,7 +70,6 @@ class Pattern:
     streaks: tuple[tuple[float, float, float], ...] = ()  # (across, from, to)
     streak_tone: str = "dark"
     speckles: float = 0.0  # share of the wing they cover
-    speckle_tone: str = "dark"
     spots: tuple[Spot, ...] = ()
     eyespots: tuple[Eyespot, ...] = ()
     veins: float = 0.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from kinspace.data.moths.palette import Array
 
-__all__ = ["PERIOD", "clouds", "grain", "hairs", "look_between", "look_up"]
+__all__ = ["PERIOD", "clouds", "grain", "hairs", "look_between", "look_up", "speckle"]
 
 PERIOD = 256  # a power of two: wrapping around is one bit operation
 
@@ -42,6 +42,20 @@ def grain() -> Array:
 def hairs() -> Array:
     """Fine streaks along the second axis."""
     return _filtered(3, 0.6, 110.0, stretch=9.0)
+
+
+@cache
+def _normals() -> Array:
+    return np.random.default_rng(4).standard_normal(1 << 20, dtype=np.float32)
+
+
+def speckle(rng: np.random.Generator, count: int) -> Array:
+    """Normal noise: a random piece of a long row, which is quicker than new numbers."""
+    row = _normals()
+    if count > len(row) // 2:
+        return rng.standard_normal(count, dtype=np.float32)
+    start = int(rng.integers(len(row) - count))
+    return row[start : start + count]
 
 
 def look_up(texture: Array, first: Array, second: Array) -> Array:

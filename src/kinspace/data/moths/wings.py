@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace.data.moths.canvas import Region
+from kinspace.data.moths.canvas import Canvas
 from kinspace.data.moths.palette import Array, clipped
 from kinspace.data.moths.species import Outline
 
@@ -36,7 +36,7 @@ class WingPixels:
     """The pixels a pair of wings covers; all arrays (pixels,)."""
 
     pixels: NDArray[np.intp]
-    side: NDArray[np.intp]
+    side: NDArray[np.intp]  # 0 right, 1 left
     rho: Array  # 0 at the hinge, 1 at the outer edge
     phi: Array  # 0 at the leading edge, 1 at the trailing edge
     radius: Array  # distance from the hinge
@@ -76,18 +76,22 @@ def angle_of(y: Array, x: Array, radius: Array) -> Array:
     """
     half = np.minimum(np.maximum(y / (radius + x + 1e-6), -1.1), 1.1)
     square = half * half
-    return half * (((-0.0929929 * square + 0.3186284) * square - 0.6552455) * square + 2)
+    angle: Array = half * (((-0.0929929 * square + 0.3186284) * square - 0.6552455) * square + 2)
+    return angle
 
 
-def locate(region: Region, pair: Pair, step: float) -> WingPixels:
-    """The pixels of the region which the wings cover, with their places on them."""
-    sweep, length = math.radians(pair.outline.sweep), pair.outline.length
+def locate(
+    canvas: Canvas, pair: Pair, pixels: NDArray[np.intp] | slice = slice(None)
+) -> WingPixels:
+    """Those of the canvas's pixels (all, or the given ones) which the wings cover."""
+    sweep, length, step = math.radians(pair.outline.sweep), pair.outline.length, canvas.step
+    near = _near(canvas, pair, pixels)
+    side = (canvas.x[near] < 0).astype(np.intp)  # 0 right, 1 left
+    x = canvas.beside[near] - pair.hinge[0]
+    y = canvas.y[near] - pair.hinge[1]
+    x *= _by_side(side, *(1 / narrow for narrow in pair.narrow))
     # Turned by these angles the wings lie about angle 0, and the angle has no jump on them.
     middles = [angle + sweep / 2 for angle in pair.angles]
-    near = _near(region, pair, sum(middles) / 2)
-    side = region.side[near]
-    x = (region.x[near] - pair.hinge[0]) * _by_side(side, *(1 / narrow for narrow in pair.narrow))
-    y = region.y[near] - pair.hinge[1]
     cos, sin = _by_side(side, *map(math.cos, middles)), _by_side(side, *map(math.sin, middles))
     radius = np.sqrt(x * x + y * y)
     theta = angle_of(cos * y - sin * x, cos * x + sin * y, radius) + sweep / 2
@@ -99,7 +103,7 @@ def locate(region: Region, pair: Pair, step: float) -> WingPixels:
     keep = np.flatnonzero(inside > -step)
     radius, theta, sample, inside = radius[keep], theta[keep], sample[keep], inside[keep]
     return WingPixels(
-        pixels=region.pixels[near[keep]],
+        pixels=near[keep],
         side=side[keep],
         rho=radius / pair.field[sample],
         phi=clipped(theta * (1 / sweep)),
@@ -116,14 +120,20 @@ def locate(region: Region, pair: Pair, step: float) -> WingPixels:
     )
 
 
-def _near(region: Region, pair: Pair, middle: float) -> NDArray[np.intp]:
-    """Which pixels may lie on the wings: in a triangle about them, with room for their arch."""
-    cos, sin = math.cos(middle), math.sin(middle)
-    x, y = region.x - pair.hinge[0], region.y - pair.hinge[1]
-    ahead = cos * x + sin * y
-    slope = math.tan(min(math.radians(pair.outline.sweep) / 2 + 0.15, 1.4))
-    inside = np.abs(cos * y - sin * x) < slope * ahead + 0.05
-    return np.flatnonzero(inside & (ahead < 1.1 * float(pair.edges.max())))
+def _near(canvas: Canvas, pair: Pair, pixels: NDArray[np.intp] | slice) -> NDArray[np.intp]:
+    """Which pixels may lie on the wings: in a triangle about them, with room to spare."""
+    outline, room = pair.outline, 0.05
+    narrow = sum(pair.narrow) / 2
+    lead = sum(pair.angles) / 2 - outline.arch - 0.12
+    rear = sum(pair.angles) / 2 + math.radians(outline.sweep) + 0.12
+    x = (canvas.beside[pixels] - pair.hinge[0]) * (1 / narrow)
+    y = canvas.y[pixels] - pair.hinge[1]
+    inside = math.cos(lead) * y - math.sin(lead) * x > -room
+    inside &= math.sin(rear) * x - math.cos(rear) * y > -room
+    far = 1.1 * float(pair.edges.max())
+    inside &= x * x + y * y < far * far
+    found = np.flatnonzero(inside)
+    return found if isinstance(pixels, slice) else pixels[found]
 
 
 def _by_side(side: NDArray[np.intp], right: float, left: float) -> Array:
