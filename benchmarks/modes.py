@@ -70,7 +70,7 @@ def by_bic(x: Tensor, labels: Tensor) -> Tensor:
     size, dim = int((labels == 0).sum()), x.shape[1]
     scores = []
     for k in range(1, min(MOST, size - 1) + 1):
-        found = class_kmeans(x, labels, k, restarts=3)  # as many as "auto" takes
+        found = class_kmeans(x, labels, k, restarts=4)  # as many as "auto" takes
         squares = (x - found.centers[found.clusters]).square().sum(1).double()
         inertia = torch.zeros(int(labels.max()) + 1).double().index_add_(0, labels, squares)
         counts = found.clusters.bincount().double()

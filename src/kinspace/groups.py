@@ -193,6 +193,7 @@ def _by_products(
     # not "<=": NaN, by overflow, is close as well
     close = ~(squares > bounds.mul_(share).clamp_(min=least)) & real[:, None] & real[..., None]
     close.diagonal(dim1=1, dim2=2).fill_(False)
+    squares.diagonal(dim1=1, dim2=2).zero_()
     return squares.clamp_(min=0), close
 
 

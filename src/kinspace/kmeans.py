@@ -49,7 +49,7 @@ def class_kmeans(
 
     clusters_per_class: as many for each class, or fewer where a class has fewer distinct samples;
     "auto" gives a class as many as it has modes, up to max_clusters (see `kinspace.modes`).
-    iterations: Lloyd's steps at most; restarts: the best of so many, at least 3 for "auto".
+    iterations: Lloyd's steps at most; restarts: the best of so many, at least 4 for "auto".
 
     >>> x = torch.tensor([[0.0], [1.0], [8.0], [9.0], [5.0], [5.0]])
     >>> found = class_kmeans(x, torch.tensor([0, 0, 0, 0, 7, 7]), 2)

@@ -41,7 +41,7 @@ from kinspace.lloyd import kmeans, lloyd, members_of, own
 
 __all__ = ["mode_clusters", "mode_evidence"]
 
-RESTARTS = 3  # at least: a bad local optimum at the right number of clusters hides the modes
+RESTARTS = 4  # at least: a bad local optimum at the right number of clusters hides the modes
 
 
 def mode_clusters(group: Group, draws: Tensor, iterations: int) -> tuple[Tensor, Tensor]:

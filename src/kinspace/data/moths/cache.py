@@ -15,7 +15,7 @@ from kinspace.data.moths.collection import Moths, draw_moths
 
 __all__ = ["GENERATOR", "cache_folder", "load_moths", "read_moths", "write_moths"]
 
-GENERATOR = 1  # counts up whenever the same parameters give other pictures
+GENERATOR = 2  # counts up whenever the same parameters give other pictures
 
 
 def cache_folder() -> Path:
