@@ -254,6 +254,14 @@ def test_a_gpu_gives_the_clusters_of_the_cpu(size: int, count: Count) -> None:
 # --- odd data ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [1, 3, "auto"])
+def test_a_single_sample_beyond_the_squares_of_float32_is_its_own_center(count: Count) -> None:
+    x = torch.tensor([[1e30, -1e25], [3.0, 1.0], [1e-30, 1e-25]])
+    found = class_kmeans(x, torch.tensor([0, 1, 2]), count)
+    assert torch.equal(found.centers, x)
+    assert found.inertia == 0
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 50, "auto"])
 @pytest.mark.parametrize("name", DEGENERATE_BATCHES)
 @pytest.mark.parametrize("table", [0, 512])
