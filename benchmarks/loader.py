@@ -1,14 +1,16 @@
 """Images a second from the loaders, and the share of a training step spent waiting for them.
 
     python benchmarks/loader.py
+    python benchmarks/loader.py --data moths --resize 96 --size 88
     PYTHONPATH=src python benchmarks/loader.py --device cuda --model resnet50 --json h200.json
 
-The set is made: JPEGs of 256 pixels, shapes over noise, in a temporary folder. Rows: the files read
-and cropped one by one by torchvision in DataLoader workers (no cache); a decoded cache in memory,
-mapped from disk, and on the GPU, cropped in batch on the device. A row with "rescale" enlarges by
-up to 30 % as Magnet does. Loading alone: an epoch with nothing but the loader, after one to warm
-up. A step: forward, backward and SGD of the model. Waiting: the time inside next(loader), on a GPU
-with what its stream then waits for the batch; its share is that over the time of all steps.
+The set is made, JPEGs of 256 pixels, shapes over noise, in a temporary folder; or it is the moths,
+as JPEGs of 96 pixels. Rows: the files read and cropped one by one by torchvision in DataLoader
+workers (no cache); a decoded cache in memory, mapped from disk, and on the GPU, cropped in batch on
+the device. A row with "rescale" enlarges by up to 30 % as Magnet does. Loading alone: an epoch with
+nothing but the loader, after one to warm up. A step: forward, backward and SGD of the model.
+Waiting: the time inside next(loader), on a GPU with what its stream then waits for the batch; its
+share is that over the time of all steps.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -32,11 +34,20 @@ from PIL import Image, ImageDraw
 from setting import setting
 from torch import Tensor, nn
 
-from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
-from kinspace.data.dataset import Dataset, from_names
-from kinspace.data.loading import Batch, CachedLoader, PictureLoader
+from kinspace.data import (
+    Batch,
+    CachedLoader,
+    Dataset,
+    PictureCache,
+    PictureLoader,
+    TransformSettings,
+    cache_in_memory,
+    cache_on_disk,
+    from_names,
+    moths_dataset,
+    train_transform,
+)
 from kinspace.data.pictures import FilePictures
-from kinspace.data.transforms import TransformSettings, train_transform
 from kinspace.sampling import Random
 
 PER_CLASS = 20
@@ -65,6 +76,15 @@ def make_pictures(folder: Path, count: int, side: int) -> Dataset:
     return from_names(FilePictures(paths, root=folder), names, name="made")
 
 
+def write_moths(folder: Path) -> Dataset:
+    """The moths as files, as a user's pictures are."""
+    moths = moths_dataset()
+    paths = [folder / f"{number:05}.jpg" for number in range(len(moths))]
+    for number, path in enumerate(paths):
+        path.write_bytes(_jpeg(moths.pictures.read(number)))
+    return replace(moths, pictures=FilePictures(paths, root=folder))
+
+
 def _picture(number: int, side: int) -> bytes:
     draw = np.random.default_rng(number)
     coarse = draw.integers(256, size=(side // 8, side // 8, 3), dtype=np.uint8)
@@ -77,6 +97,10 @@ def _picture(number: int, side: int) -> bytes:
         size = int(draw.integers(side // 8, side // 2))
         color = tuple(draw.integers(256, size=3).tolist())
         canvas.ellipse((left, top, left + size, top + size), fill=color)
+    return _jpeg(picture)
+
+
+def _jpeg(picture: Image.Image) -> bytes:
     stream = io.BytesIO()
     picture.save(stream, "jpeg", quality=90)
     return stream.getvalue()
@@ -211,8 +235,9 @@ def to_markdown(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--data", choices=["made", "moths"], default="made")
     parser.add_argument("--model", default="small", help="small, or a name of torchvision's")
-    parser.add_argument("--pictures", type=int, default=2_000)
+    parser.add_argument("--pictures", type=int, default=2_000, help="how many are made")
     parser.add_argument("--side", type=int, default=256, help="of the pictures in the files")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--size", type=int, default=224)
@@ -229,12 +254,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pictures = Path(folder) / "pictures"
         pictures.mkdir()
-        dataset = make_pictures(pictures, options.pictures, options.side)
+        if options.data == "moths":
+            dataset, options.side = write_moths(pictures), 96
+        else:
+            dataset = make_pictures(pictures, options.pictures, options.side)
         rows = measured(dataset, Path(folder), options)
     print(
         f"\n{facts['hardware']}, torch {facts['torch']}, kinspace at {facts['commit']}: "
-        f"{options.pictures:,} JPEGs of {options.side} px, resize {options.resize}, crop "
-        f"{options.size}, batches of {options.batch}, model {options.model}.\n"
+        f"{options.data}, {len(dataset):,} JPEGs of {options.side} px, resize {options.resize}, "
+        f"crop {options.size}, batches of {options.batch}, model {options.model}.\n"
     )
     print(to_markdown(rows))
     if options.json:

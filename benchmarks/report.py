@@ -28,6 +28,7 @@ class Row:
     size: int
     ours: Measurement
     peer: Measurement | None = None
+    floor: Measurement | None = None  # in turns with ours
 
     @property
     def label(self) -> str:
@@ -36,6 +37,11 @@ class Row:
     @property
     def speedup(self) -> float | None:
         return _ratio(self.peer.median, self.ours.median) if self.peer else None
+
+    @property
+    def multiple(self) -> float | None:
+        """Of the floor that was measured in turns with this case."""
+        return _ratio(self.ours.median, self.floor.median) if self.floor else None
 
     @property
     def memory_saving(self) -> float | None:
@@ -48,6 +54,8 @@ class Row:
             "size": self.size,
             "ours": self.ours.summary(),
             "pml": self.peer.summary() if self.peer else None,
+            "floor": self.floor.summary() if self.floor else None,
+            "multiple": self.multiple,
             "speedup": self.speedup,
             "memory_saving": self.memory_saving,
         }
@@ -93,14 +101,11 @@ def shared_table(rows: list[Row]) -> Table:
 
 def own_table(rows: list[Row]) -> Table:
     """Every case of ours, with its multiple of the floor."""
-    floors = {row.size: row.ours.median for row in rows if row.kind == FLOOR}
-    table = [["case", "batch", "ms", "x floor", "MB"]]
-    for row in rows:
-        multiple = _ratio(row.ours.median, floors.get(row.size))
-        table.append(
-            [row.name, str(row.size), _time(row.ours), _times(multiple), _memory(row.ours)]
-        )
-    return table
+    head = ["case", "batch", "ms", "x floor", "MB"]
+    return [head] + [
+        [row.name, str(row.size), _time(row.ours), _times(row.multiple), _memory(row.ours)]
+        for row in rows
+    ]
 
 
 def pairs_table(rows: list[Row]) -> Table:
@@ -160,16 +165,13 @@ def cuda_checks(rows: list[Row]) -> list[Check]:
 
 
 def above_floor(rows: list[Row], kind: str) -> list[str]:
-    """The cases that take more than SLOWEST times the floor of their size, or failed."""
-    floors = {row.size: row.ours.median for row in rows if row.kind == FLOOR}
+    """The cases that take more than SLOWEST times the floor, or failed."""
     slow = []
     for row in rows:
-        floor = floors.get(row.size)
-        if row.kind != kind or floor is None:
+        if row.kind != kind or row.floor is None:
             continue
-        multiple = _ratio(row.ours.median, floor)
-        if multiple is None or multiple > SLOWEST:
-            slow.append(f"{row.label} {_times(multiple) or row.ours.problem}")
+        if row.multiple is None or row.multiple > SLOWEST:
+            slow.append(f"{row.label} {_times(row.multiple) or row.ours.problem}")
     return slow
 
 

@@ -747,6 +747,7 @@ def density(
     original: Tensor | None = None,
     *,
     eta: float = 0.5,
+    reduction: str = "mean",
 ) -> Tensor:
     classes = labels.tolist()
     zero = zero_of(embeddings, targets)
@@ -754,17 +755,18 @@ def density(
     if not kept:
         return zero
     total = zero
+    share = len(kept) if reduction == "mean" else 1
     for label in kept:
         members = [x for x, other in zip(embeddings, classes, strict=True) if other == label]
         mean = mean_of(members, zero)
         spread = mean_of([squared_distance(x, mean) for x in members], zero)
-        total = total + ((spread - targets[label]) ** 2 - targets[label]) / len(kept)
+        total = total + ((spread - targets[label]) ** 2 - targets[label]) / share
     if original is None:
         return total
     powers = {label: original[label].detach() ** eta for label in kept}
     for i, j in product(kept, kept):
         difference = powers[j] * targets[i] - powers[i] * targets[j]
-        total = total + difference**2 / len(kept) ** 2
+        total = total + difference**2 / share**2
     return total
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import pickle
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,23 @@ from torch.utils.data import BatchSampler
 from torchvision.transforms.v2 import functional as tv
 
 from kinspace.data import cache as cache_module
+from kinspace.data.bad import BadPictures
 from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
+from kinspace.data.checking import usable
 from kinspace.data.crops import center_crops, crop_batch
 from kinspace.data.dataset import Dataset, from_names
-from kinspace.data.decoding import BadPictures
 from kinspace.data.fingerprints import fingerprint
-from kinspace.data.loading import Batch, CachedLoader, PictureLoader
-from kinspace.data.pictures import ArchivePictures, ArrayPictures, FilePictures, SomePictures
+from kinspace.data.loading import Batch, CachedLoader, PictureLoader, in_order
+from kinspace.data.packed import ArchivePictures
+from kinspace.data.pictures import ArrayPictures, FilePictures, SomePictures
+from kinspace.data.splits import zero_shot
+from kinspace.data.standard.holdings import JoinedArchives
 from kinspace.data.transforms import Square, TransformSettings, eval_transform, train_transform
 from kinspace.sampling import ClassesBySamples
 
 COUNT = 24
 SETTINGS = TransformSettings(size=28, resize=32)
-IN_ORDER = [list(range(start, min(start + 10, COUNT))) for start in range(0, COUNT, 10)]
+IN_ORDER = in_order(COUNT, 10)
 
 
 @pytest.fixture
@@ -136,7 +140,7 @@ def test_a_cache_of_other_pictures_or_settings_is_refused(
     assert (folder / "pictures.npy").read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", ["no header", "no pictures", "not json", "short"])
+@pytest.mark.parametrize("damage", ["no header", "no pictures", "not json", "a number", "short"])
 def test_a_damaged_cache_is_refused(photos: Dataset, tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "moths"
     cache_on_disk(photos, folder, SETTINGS)
@@ -146,6 +150,8 @@ def test_a_damaged_cache_is_refused(photos: Dataset, tmp_path: Path, damage: str
         (folder / "pictures.npy").unlink()
     elif damage == "not json":
         (folder / "header.json").write_text("hello")
+    elif damage == "a number":
+        (folder / "header.json").write_text("5")
     else:
         os.truncate(folder / "pictures.npy", 1000)
     with pytest.raises(ValueError, match=r"moths: .*; remove "):
@@ -190,6 +196,76 @@ def test_several_processes_fill_the_same_memory_and_the_same_file(
     assert torch.equal(on_disk.pictures, in_memory.pictures)
     assert seen == sorted(seen)
     assert seen[-1] == COUNT
+
+
+def test_a_data_set_goes_on_without_the_pictures_its_cache_could_not_read(photos: Dataset) -> None:
+    path_of(photos, 2).write_bytes(b"")
+    path_of(photos, 7).write_text("hello")
+    with pytest.raises(BadPictures, match=r"go on without them: --skip-bad$") as caught:
+        cache_in_memory(photos, SETTINGS)
+    good = usable(photos, caught.value)
+    kept = [index for index in range(COUNT) if index not in (2, 7)]
+    assert good.places_in(photos).tolist() == kept
+    assert torch.equal(cache_in_memory(good, SETTINGS).labels, photos.labels[kept])
+    with pytest.raises(
+        ValueError, match="found in these 22 pictures of 'pictures', got that of 24"
+    ):
+        usable(good, caught.value)
+
+
+# parts of a cache
+
+
+def nested(photos: Dataset) -> Dataset:
+    """A part of a part, without the first class: its labels are others than in the whole."""
+    return zero_shot(photos.subset(list(range(COUNT))[::-1])).test.subset([4, 0, 3])
+
+
+def test_a_part_has_the_squares_and_labels_that_its_own_cache_would_have(
+    photos: Dataset, cache: PictureCache
+) -> None:
+    part = nested(photos)
+    assert part.class_names == ("polyphemus",)
+    of_whole, own = cache.part(part, photos), cache_in_memory(part, SETTINGS)
+    assert len(of_whole) == len(part) == 3
+    assert of_whole.pictures is cache.pictures
+    assert torch.equal(of_whole.squares(range(3)), own.pictures)
+    assert torch.equal(of_whole.squares([2, 2]), own.pictures[[2, 2]])
+    for train in (True, False):
+        batches = (
+            CachedLoader(one, [[2, 0], [1]], SETTINGS, train=train) for one in (of_whole, own)
+        )
+        assert all(same(one, other) for one, other in zip(*batches, strict=True))
+
+
+def test_parts_of_a_part_are_parts_of_the_whole(photos: Dataset, cache: PictureCache) -> None:
+    half = photos.subset(list(range(1, COUNT, 2)))
+    two = half.subset([5, 3])
+    expected = squares_of(photos)[[11, 7]]
+    assert torch.equal(cache.part(half, photos).part(two, half).squares([0, 1]), expected)
+    assert torch.equal(cache.part(two, photos).squares([0, 1]), expected)
+
+
+@pytest.mark.parametrize("home", ["memory", "disk"])
+def test_a_part_crosses_to_other_processes(photos: Dataset, tmp_path: Path, home: str) -> None:
+    if home == "memory":
+        cache = cache_in_memory(photos, SETTINGS)
+    else:
+        cache = cache_on_disk(photos, tmp_path / "moths", SETTINGS)
+    part = cache.part(nested(photos), photos)
+    sent = bytes(ForkingPickler.dumps(part))
+    assert len(sent) < cache.pictures.numel() / 10
+    received = pickle.loads(sent)
+    assert torch.equal(received.labels, part.labels)
+    assert torch.equal(received.squares(range(3)), part.squares(range(3)))
+
+
+def test_a_part_of_another_data_set_is_refused(photos: Dataset, cache: PictureCache) -> None:
+    other = from_names(ArrayPictures(np.zeros((COUNT, 8, 8), np.uint8)), ["io"] * COUNT)
+    with pytest.raises(ValueError, match="that these 2 pictures of 'pictures' were taken from"):
+        cache.part(photos.subset([1, 2]), other)
+    with pytest.raises(ValueError, match="expected the data set of this cache, 24 pictures, got 2"):
+        cache.part(photos.subset([1]), photos.subset([1, 2]))
 
 
 def blacken(cache: PictureCache) -> None:
@@ -260,8 +336,11 @@ def test_fingerprints_follow_the_content_of_arrays_archives_and_parts(
     archive.write_bytes(b"one")
     one = fingerprint(ArchivePictures(archive, ["a.jpg"]))
     assert fingerprint(ArchivePictures(archive, ["b.jpg"])) != one
+    joined = JoinedArchives([ArchivePictures(archive, ["a.jpg"])], [(0, 0)])
+    assert fingerprint(joined) == one
     archive.write_bytes(b"other")
     assert fingerprint(ArchivePictures(archive, ["a.jpg"])) != one
+    assert fingerprint(joined) == one  # the archive was asked when it was opened, and not again
     whole = fingerprint(photos.pictures)
     os.utime(path_of(photos, 3), ns=(1, 1))
     assert fingerprint(photos.pictures) != whole
@@ -375,6 +454,19 @@ def test_a_bad_picture_stops_the_workers_with_its_name(photos: Dataset) -> None:
         list(loader)
 
 
+@pytest.mark.parametrize(
+    ("count", "batch_size", "sizes"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (2, 5, [2]), (0, 5, [])]
+)
+def test_in_order_gives_every_sample_once(count: int, batch_size: int, sizes: list[int]) -> None:
+    batches = in_order(count, batch_size)
+    assert [len(batch) for batch in batches] == sizes
+    assert list(chain(*batches)) == list(range(count))
+    shares = [in_order(count, batch_size, rank=rank, world_size=3) for rank in range(3)]
+    assert list(chain(*chain(*shares))) == list(range(count))
+    amounts = [sum(map(len, share)) for share in shares]
+    assert max(amounts) - min(amounts) <= 1
+
+
 def test_the_samplers_of_torch_serve_too(cache: PictureCache) -> None:
     loader = CachedLoader(cache, BatchSampler(range(COUNT), 10, False), SETTINGS)
     assert [len(batch.labels) for batch in loader] == [10, 10, 4]
@@ -394,12 +486,16 @@ def test_a_state_of_something_else_is_refused(cache: PictureCache) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("rescale", [0.0, 0.3])
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
+@pytest.mark.parametrize("part", [False, True])
 def test_the_gpu_makes_the_batches_that_the_cpu_makes(
-    cache: PictureCache, home: str, rescale: float
+    photos: Dataset, cache: PictureCache, part: bool, home: str, rescale: float
 ) -> None:
     settings = TransformSettings(size=28, resize=32, rescale=rescale)
-    there = CachedLoader(cache.to(home), IN_ORDER * 5, settings, device="cuda", seed=1)
-    here = CachedLoader(cache, IN_ORDER * 5, settings, seed=1)
+    if part:
+        cache = cache.part(photos.subset(list(range(COUNT))[::-2]), photos)
+    batches = in_order(len(cache), 10) * 5
+    there = CachedLoader(cache.to(home), batches, settings, device="cuda", seed=1)
+    here = CachedLoader(cache, batches, settings, seed=1)
     for one, other in zip(there, here, strict=True):
         torch.testing.assert_close(one.images.cpu(), other.images, rtol=0, atol=1e-4)
         assert one.indices.tolist() == other.indices.tolist()

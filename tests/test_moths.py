@@ -52,6 +52,7 @@ def test_the_collection_has_the_promised_shapes(drawn: Moths) -> None:
     assert len(drawn.class_names) == len(drawn.genera) == SPECIES
     assert drawn.attributes.shape == (count, len(drawn.attribute_names))
     assert drawn.attribute_names == ATTRIBUTE_NAMES
+    assert {"pattern=banded", "ground color=rust"} <= set(ATTRIBUTE_NAMES)
 
 
 def test_there_are_120_species_in_30_genera_of_four() -> None:

@@ -37,7 +37,8 @@ def test_pairs_are_of_one_class_or_of_two(labels: list[int]) -> None:
 
 @given(batches_of_labels)
 def test_the_next_of_a_class_is_the_next_in_batch_order(labels: list[int]) -> None:
-    index, exists = next_same(*class_table(scattered(labels)))
+    own, index, exists = next_same(scattered(labels))
+    assert torch.equal(own, class_table(scattered(labels))[0])
     assert torch.where(exists, index, -1).tolist() == loops.next_same(labels)
     assert index[~exists].tolist() == (~exists).nonzero().flatten().tolist()  # a row to look up
 

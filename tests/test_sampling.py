@@ -254,7 +254,7 @@ def test_says_what_is_wrong_with_labels(
 
 def index_with_an_empty_cluster() -> ClusterIndex:
     index = index_of([1, 1, 1])
-    index.clusters = torch.tensor([0, 1, 1])
+    index.load_state_dict(index.state_dict() | {"clusters": torch.tensor([0, 1, 1])})
     return index
 
 

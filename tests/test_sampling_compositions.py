@@ -238,6 +238,7 @@ def test_neighborhoods_are_those_of_the_worked_cases(number: int) -> None:
     index = SimpleNamespace(
         clusters=clusters,
         cluster_labels=torch.from_numpy(case["in_cluster_class"]),
+        members=lambda cluster: (clusters == cluster).nonzero()[:, 0],
         nearest_impostors=lambda seed, m: torch.from_numpy(case["out_neighbours"])[seed],
         seed_probabilities=lambda: torch.from_numpy(case["out_p"]),
     )

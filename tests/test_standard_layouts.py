@@ -21,7 +21,7 @@ def test_cub_gives_a_picture_the_attributes_of_its_class(tmp_path: Path) -> None
     (tmp_path / "attributes.txt").write_text("1 has_bill::long\n2 has_wing::red\n3 has_eye::x y\n")
     named = STANDARD_SETS["cub200"](tmp_path, counts=None).attributes
     assert named is not None
-    assert named.names == ("has_bill::long", "has_wing::red", "has_eye::x y")
+    assert named.names == ("has_bill=long", "has_wing=red", "has_eye=x y")
 
 
 def test_cub_is_also_found_in_the_folder_above(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_batch_has_exactly_the_crops_that_torchvision_makes(
 ) -> None:
     settings = TransformSettings(size=size, resize=32)
     pictures, places = squares(5, 32), torch.tensor([4, 0, 3, 3, 1, 2, 0, 4])
-    crops = random_crops(len(places), settings, np.random.default_rng(1))
+    crops = random_crops(np.random.default_rng(1).random((4, len(places))), settings)
     assert crops[3].unique().tolist() == [0, 1]
     batch = crop_batch(pictures, places, crops, settings, layout=layout)
     expected = [
@@ -70,7 +70,7 @@ def test_an_enlarged_batch_has_the_crops_that_torchvision_makes(
 ) -> None:
     settings = TransformSettings(size=28, resize=32, rescale=0.3, mean=(0, 0, 0), std=(1, 1, 1))
     pictures, places = squares(3, 32), torch.tensor([2, 0, 1, 2, 1, 0])
-    crops = random_crops(len(places), settings, np.random.default_rng(0))
+    crops = random_crops(np.random.default_rng(0).random((4, len(places))), settings)
     crops[0, 0], crops[1:3, 0] = 41, 13  # the far corner of the largest
     batch = crop_batch(pictures, places, crops, settings, layout=layout)
     expected = [
@@ -127,7 +127,7 @@ def test_random_crops_lie_within_the_square(
     size: int, more: int, rescale: float, mirror: bool, seed: int
 ) -> None:
     settings = TransformSettings(size=size, resize=size + more, rescale=rescale, mirror=mirror)
-    side, top, left, mirrored = random_crops(50, settings, np.random.default_rng(seed))
+    side, top, left, mirrored = random_crops(np.random.default_rng(seed).random((4, 50)), settings)
     assert (side >= settings.resize).all()
     assert (side <= settings.resize * (1 + rescale) + 1e-6).all()
     assert (torch.minimum(top, left) >= 0).all()
@@ -137,7 +137,7 @@ def test_random_crops_lie_within_the_square(
 
 def test_random_crops_reach_every_place_and_mirror_half() -> None:
     settings = TransformSettings(size=224, resize=228, rescale=0.01)
-    side, top, left, mirrored = random_crops(4_000, settings, np.random.default_rng(0))
+    side, top, left, mirrored = random_crops(np.random.default_rng(0).random((4, 4_000)), settings)
     assert side.unique().tolist() == [228, 229, 230]
     assert top.unique().tolist() == left.unique().tolist() == list(range(7))
     assert 0.45 < mirrored.double().mean() < 0.55
@@ -147,6 +147,20 @@ def test_random_crops_reach_every_place_and_mirror_half() -> None:
 @pytest.mark.parametrize("shape", [(50, 30), (30, 50), (32, 32), (1, 3000), (3000, 1), (1, 1)])
 def test_every_picture_becomes_a_square(fit: str, shape: tuple[int, int]) -> None:
     assert Square(32, fit)(photo(*shape)).size == (32, 32)
+
+
+@pytest.mark.parametrize("shape", [(7, 40), (41, 12), (33, 33), (32, 32), (100, 75)])
+def test_squares_are_those_of_torchvision(shape: tuple[int, int]) -> None:
+    picture = photo(*shape)
+    squash, short, long = (tv.pil_to_tensor(Square(32, fit)(picture)) for fit in FITS)
+    assert torch.equal(squash, tv.pil_to_tensor(tv.resize(picture, [32, 32])))
+    cut = tv.center_crop(picture, [min(shape), min(shape)])
+    assert torch.equal(short, tv.pil_to_tensor(tv.resize(cut, [32, 32])))
+    width, height = (max(1, round(edge * 32 / max(picture.size))) for edge in picture.size)
+    left, top = (32 - width) // 2, (32 - height) // 2
+    around = [left, top, 32 - width - left, 32 - height - top]
+    padded = tv.pad(tv.resize(picture, [height, width]), around, fill=[124, 116, 104])
+    assert torch.equal(long, tv.pil_to_tensor(padded))
 
 
 def test_squash_shows_all_short_cuts_the_ends_and_long_puts_gray_beside_it() -> None:
@@ -180,7 +194,7 @@ def test_the_views_do_not_depend_on_the_other_pictures_and_repeat_with_the_seed(
 def test_views_are_what_the_training_crops_would_be() -> None:
     settings = TransformSettings(size=28, resize=32)
     pictures = squares(1, 32)
-    crops = random_crops(4, settings, np.random.default_rng(7))
+    crops = random_crops(np.random.default_rng(7).random((4, 4)), settings)
     views = torch.cat(list(augmented_views(pictures, 4, settings, seed=7)))
     expected = [by_torchvision(pictures[0], crop, settings) for crop in crops.T.tolist()]
     assert torch.equal(views, torch.stack(expected))

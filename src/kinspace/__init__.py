@@ -1,21 +1,63 @@
 """kinspace trains, judges, searches and explains embedding models.
 
-Today: the losses and regularizers of deep metric learning, as functions and modules.
+The names below are loaded when they are first asked for: `import kinspace` alone is quick, and so
+are the command line's help and the start of a process that needs only a part.
 """
 
-from kinspace import distributed, losses, miners, numerics, regularizers
-from kinspace.losses import LOSSES
-from kinspace.regularizers import REGULARIZERS
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kinspace import (
+        clusters,
+        data,
+        distributed,
+        losses,
+        miners,
+        numerics,
+        regularizers,
+        sampling,
+    )
+    from kinspace.losses import LOSSES
+    from kinspace.regularizers import REGULARIZERS
+    from kinspace.sampling import SAMPLERS
+    from kinspace.table import EmbeddingTable
+    from kinspace.training import train
 
 __all__ = [
     "LOSSES",
     "REGULARIZERS",
+    "SAMPLERS",
+    "EmbeddingTable",
     "__version__",
+    "clusters",
+    "data",
     "distributed",
     "losses",
     "miners",
     "numerics",
     "regularizers",
+    "sampling",
+    "train",
 ]
 
 __version__ = "0.1.0"
+
+_MODULE_OF = {
+    "LOSSES": "losses",
+    "REGULARIZERS": "regularizers",
+    "SAMPLERS": "sampling",
+    "EmbeddingTable": "table",
+    "train": "training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'kinspace' has no attribute {name!r}")
+    module = import_module(f"kinspace.{_MODULE_OF.get(name, name)}")
+    return getattr(module, name) if name in _MODULE_OF else module
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = [
     "choice",
     "finite",
+    "known_on_host",
     "matching_rows",
+    "named",
     "not_negative",
+    "on_host",
     "one_of_each_class",
     "positive",
     "vectors",
     "whole",
     "with_labels",
 ]
+
+Value = TypeVar("Value")
+_ON_HOST = "_kinspace_on_host"
 
 
 def vectors(name: str, value: Tensor) -> Tensor:
@@ -53,8 +63,8 @@ def with_labels(
 ) -> Tensor:
     """Check the embeddings and their labels; return the labels as int64.
 
-    The values of the labels are read once, which waits for the device they are on; not inside
-    torch.compile, nor with read=False, for losses that read them anyway (`pairs.class_table`).
+    The values of the labels are read once (`on_host`); not inside torch.compile, nor with
+    read=False, for losses that read them anyway (`pairs.class_table`).
     """
     vectors("embeddings", embeddings)
     if not isinstance(labels, Tensor):
@@ -71,11 +81,42 @@ def with_labels(
             f"{name}: expected them on {embeddings.device} like the embeddings, got {labels.device}"
         )
     if read and not torch.compiler.is_compiling():
-        low, high = torch.stack(labels.aminmax()).tolist()
-        not_negative(name, low)
-        if num_classes is not None and high >= num_classes:
+        values = on_host(labels)
+        not_negative(name, int(values.min()))
+        if num_classes is not None and (high := int(values.max())) >= num_classes:
             raise ValueError(f"{name}: expected less than {num_classes} (one row each), got {high}")
     return labels.long()
+
+
+def on_host(labels: Tensor) -> NDArray[np.integer[Any]]:
+    """The values of labels, in the host's memory.
+
+    Reading them from a GPU waits for all its work. So a tensor is read once and keeps what was
+    read (until it is changed in place); a loader that had them here anyway says so beforehand with
+    `known_on_host`, and then nothing waits.
+
+    >>> on_host(torch.tensor([3, 1]))
+    array([3, 1])
+    """
+    if labels.device.type == "cpu" or labels.is_inference():
+        return labels.cpu().numpy()
+    kept = getattr(labels, _ON_HOST, None)
+    if kept is None or kept[0] != labels._version:
+        kept = (labels._version, labels.cpu().numpy())
+        setattr(labels, _ON_HOST, kept)
+    values: NDArray[np.integer[Any]] = kept[1]
+    return values
+
+
+def known_on_host(labels: Tensor, values: Tensor) -> Tensor:
+    """The labels, and that their values are those of a tensor on the CPU; see `on_host`.
+
+    >>> known_on_host(torch.tensor([3, 1]), torch.tensor([3, 1]))
+    tensor([3, 1])
+    """
+    if labels.device.type != "cpu" and not labels.is_inference():
+        setattr(labels, _ON_HOST, (labels._version, values.numpy()))
+    return labels
 
 
 def not_negative(name: str, smallest: int) -> None:
@@ -145,3 +186,17 @@ def choice(name: str, value: str, allowed: Iterable[str]) -> str:
         words = ", ".join(repr(word) for word in allowed)
         raise ValueError(f"{name}: expected one of {words}, got {value!r}")
     return value
+
+
+def named(kind: str, name: str, registry: Mapping[str, Value]) -> Value:
+    """What a registry has under a name.
+
+    >>> named("loss", "triplets", {"triplet": 1, "nra": 2})
+    Traceback (most recent call last):
+    ValueError: unknown loss 'triplets'; did you mean 'triplet'? choose from: nra, triplet
+    """
+    if name in registry:
+        return registry[name]
+    near = get_close_matches(str(name), registry, n=1)
+    advice = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"unknown {kind} {name!r}; {advice}choose from: {', '.join(sorted(registry))}")

@@ -9,15 +9,23 @@ value and in the gradient. Identical rows are at distance exactly 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from kinspace.numerics import full_precision, safe_sqrt
 
-__all__ = ["euclidean_distances", "paired_distances", "squared_distances"]
+__all__ = [
+    "cross_distances_with_pull",
+    "distances_with_pull",
+    "euclidean_distances",
+    "paired_distances",
+    "squared_distances",
+]
 
 SMALL = 2**15  # numbers in the table of differences up to which it is simply made
 CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
@@ -57,6 +65,62 @@ def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:
     return safe_sqrt(squares) if root else squares
 
 
+@torch.no_grad()
+def distances_with_pull(
+    x: Tensor, *, root: bool = False
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The distances between the rows of x, squared or not, without a graph, and their pull.
+
+    The pull gives the gradient by x of a value, from that by the table of distances. It uses up
+    the one it gets, and the table.
+
+    >>> squares, pull = distances_with_pull(torch.tensor([[0.0], [3.0]]))
+    >>> squares, pull(torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    (tensor([[0., 9.],
+            [9., 0.]]), tensor([[-6.],
+            [ 6.]]))
+    """
+    if len(x) ** 2 * x.shape[1] <= SMALL:
+        apart = x[:, None] - x
+        table, back = apart.square().sum(-1), partial(_pulled_apart, apart=apart)
+    else:
+        centered = x - x.mean(0)
+        table, pairs = _product_form(x, x, centered, centered)
+        table.fill_diagonal_(0)
+        back = partial(_pulled, x=x, centered=centered, pairs=pairs)
+    if not root:
+        return table, lambda grad: back(grad + grad.T)
+    roots = table.sqrt_()
+
+    def from_roots(grad: Tensor) -> Tensor:
+        grad = grad.div_(functional.threshold(roots, 0, math.inf, inplace=True)).mul_(0.5)
+        return back(grad + grad.T)
+
+    return roots, from_roots
+
+
+@torch.no_grad()
+def cross_distances_with_pull(
+    x: Tensor, y: Tensor
+) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+    """`distances_with_pull` between the rows of x and those of y, squared: the pull gives both.
+
+    >>> squares, pull = cross_distances_with_pull(torch.tensor([[0.0]]), torch.tensor([[3.0]]))
+    >>> squares, pull(torch.tensor([[1.0]]))
+    (tensor([[9.]]), (tensor([[-6.]]), tensor([[6.]])))
+    """
+    if len(x) * len(y) * x.shape[1] <= SMALL:
+        apart = x[:, None] - y
+        return apart.square().sum(-1), lambda grad: (
+            2 * torch.einsum("ij,ijd->id", grad, apart),
+            -2 * torch.einsum("ij,ijd->jd", grad, apart),
+        )
+    middle = y.mean(0)
+    around = x - middle, y - middle
+    squares, pairs = _product_form(x, y, *around)
+    return squares, lambda grad: _cross_pulled(grad, (x, y), around, pairs)
+
+
 def paired_distances(x: Tensor, y: Tensor) -> Tensor:
     """||x_i - y_i|| along the last dimension, whose gradient at distance 0 is 0.
 
@@ -81,9 +145,10 @@ def _product_form(
     squares = torch.addmm(y_squares, around_x, around_y.T, alpha=-2).add_(x_squares[:, None])
     if torch.compiler.is_compiling():  # the number of close pairs is not known there
         return squares.clamp_(min=0), None
-    close = squares <= (CLOSE * x_squares)[:, None] + CLOSE * y_squares
+    near = CLOSE * x_squares
+    close = squares <= near[:, None] + (near if triangle else CLOSE * y_squares)
     pairs = (close.triu_(1) if triangle else close).nonzero().T
-    for rows, columns, _ in _chunks(pairs, x.shape[1], pairs[0]):
+    for rows, columns, _ in _chunks(pairs, x.shape[1], pairs[0] if pairs.shape[1] else None):
         exact = (x[rows] - y[columns]).square_().sum(1)
         squares[rows, columns] = exact
         if triangle:
@@ -111,6 +176,42 @@ def _take(weights: Tensor, pairs: Tensor | None) -> Tensor | None:
     return taken
 
 
+def _pulled_apart(weights: Tensor, apart: Tensor) -> Tensor:
+    return 2 * torch.einsum("ij,ijd->id", weights, apart)
+
+
+def _pulled(weights: Tensor, x: Tensor, centered: Tensor, pairs: Tensor | None) -> Tensor:
+    """2 sum_j w_ij (x_i - x_j) for symmetric weights, which are used up."""
+    close = _take(weights, pairs)
+    if close is not None and pairs is not None:
+        _take(weights, pairs.flip(0))
+    own = weights.sum(1, keepdim=True) * centered
+    slope = torch.addmm(own, weights, centered, beta=2, alpha=-2)
+    for rows, columns, weight in _chunks(pairs, x.shape[1], close):
+        pull = 2 * weight[:, None] * (x[rows] - x[columns])
+        slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
+    return slope
+
+
+def _cross_pulled(
+    weights: Tensor,
+    rows: tuple[Tensor, Tensor],
+    around: tuple[Tensor, Tensor],
+    pairs: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """2 sum_j w_ij (x_i - y_j) and 2 sum_i w_ij (y_j - x_i); the weights are used up."""
+    (x, y), (around_x, around_y) = rows, around
+    close = _take(weights, pairs)
+    x_own, y_own = weights.sum(1)[:, None] * around_x, weights.sum(0)[:, None] * around_y
+    x_slope = torch.addmm(x_own, weights, around_y, beta=2, alpha=-2)
+    y_slope = torch.addmm(y_own, weights.T, around_x, beta=2, alpha=-2)
+    for first, second, own in _chunks(pairs, x.shape[1], close):
+        pull = 2 * own[:, None] * (x[first] - y[second])
+        x_slope = x_slope.index_add(0, first, pull)
+        y_slope = y_slope.index_add(0, second, -pull)
+    return x_slope, y_slope
+
+
 class _SelfDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, root: bool) -> Tensor:
@@ -127,19 +228,8 @@ class _SelfDistances(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative
             centered = x - x.mean(0)
         if roots is not None:
-            grad = grad / roots.masked_fill(roots == 0, math.inf).mul_(2)
-        weights = grad + grad.T
-        close = _take(weights, pairs)
-        if close is not None:
-            _take(weights, pairs.flip(0))
-        # 2 sum_j w_ij (x_i - x_j)
-        slope = 2 * torch.addmm(
-            weights.sum(1, keepdim=True) * centered, weights, centered, alpha=-1
-        )
-        for rows, columns, own in _chunks(pairs, x.shape[1], close):
-            pull = 2 * own[:, None] * (x[rows] - x[columns])
-            slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
-        return slope, None
+            grad = grad / functional.threshold(roots, 0, math.inf).mul_(2)
+        return _pulled(grad + grad.T, x, centered, pairs), None
 
 
 class _CrossDistances(torch.autograd.Function):
@@ -158,11 +248,4 @@ class _CrossDistances(torch.autograd.Function):
             middle = y.mean(0)
             around_x, around_y = x - middle, y - middle
         weights = grad.clone() if pairs is not None and pairs.shape[1] else grad
-        close = _take(weights, pairs)
-        x_slope = torch.addmm(weights.sum(1)[:, None] * around_x, weights, around_y, alpha=-1) * 2
-        y_slope = torch.addmm(weights.sum(0)[:, None] * around_y, weights.T, around_x, alpha=-1) * 2
-        for rows, columns, own in _chunks(pairs, x.shape[1], close):
-            pull = 2 * own[:, None] * (x[rows] - y[columns])
-            x_slope = x_slope.index_add(0, rows, pull)
-            y_slope = y_slope.index_add(0, columns, -pull)
-        return x_slope, y_slope
+        return _cross_pulled(weights, (x, y), (around_x, around_y), pairs)

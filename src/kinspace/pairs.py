@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,11 +14,14 @@ __all__ = [
     "class_slots",
     "class_sums",
     "class_table",
+    "classes",
     "different_pairs",
     "next_same",
     "off_diagonal",
     "same_pairs",
 ]
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def different_pairs(labels: Tensor) -> Tensor:
@@ -51,6 +57,23 @@ def class_slots(labels: Tensor) -> Tensor:
     return torch.searchsorted(labels.sort().values, labels)
 
 
+def classes(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The labels that occur, and for each sample the place of its own among them.
+
+    Made, and checked, on the host like `class_table`. Inside torch.compile, where no size may
+    depend on values, the places are the slots of `class_slots`, and the label of an empty one is 0.
+
+    >>> classes(torch.tensor([7, 3, 7, 9]))
+    (tensor([3, 7, 9]), tensor([1, 0, 1, 2]))
+    """
+    if torch.compiler.is_compiling():
+        slots = class_slots(labels)
+        return torch.zeros_like(labels).scatter_(0, slots, labels), slots
+    found, places = np.unique(labels.cpu().numpy(), return_inverse=True)
+    checks.not_negative("labels", int(found[0]))
+    return _like(labels, found), _like(labels, places)
+
+
 def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Sum (count, dim) and number (count,) of the rows of each class.
 
@@ -72,7 +95,7 @@ def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
     indices of the same class again. Inside torch.compile, where no size may depend on values, the
     width is the batch size.
 
-    The labels are checked here, in the one look at their values that the width takes.
+    The labels are checked here, in the one look at their values that the table takes.
 
     >>> index, positive = class_table(torch.tensor([5, 1, 5, 5]))
     >>> index
@@ -84,30 +107,60 @@ def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
     tensor([[False,  True,  True],
             [False, False, False]])
     """
-    ordered, order = labels.sort(stable=True)
-    first = torch.searchsorted(ordered, labels)
-    after = torch.searchsorted(ordered, labels, right=True)
-    width = len(labels)
-    if not torch.compiler.is_compiling():
-        low, width = torch.stack([ordered[0], (after - first).max()]).tolist()
-        checks.not_negative("labels", low)
-    place = first[:, None] + torch.arange(width, device=labels.device)
-    after = after[:, None]
-    index = order[torch.minimum(place, after - 1)]
-    itself = torch.arange(len(labels), device=labels.device)[:, None]
-    return index, (place < after) & (index != itself)
+    if torch.compiler.is_compiling():
+        same, itself = labels[:, None] == labels, torch.arange(len(labels), device=labels.device)
+        return torch.where(same, itself, itself[:, None]), same.fill_diagonal_(False)
+    order, first, after = _places(labels)
+    index = _members(order, first, after)
+    filled = np.arange(index.shape[1]) < (after - first)[:, None]
+    positive = filled & (index != np.arange(len(index))[:, None])
+    return _like(labels, index), _like(labels, positive)
 
 
-def next_same(index: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
-    """From `class_table`: the next sample of the class in batch order, cyclic, and if there is one.
+def next_same(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The indices of `class_table`, and the next sample of the class in batch order, cyclic.
 
-    >>> next_same(*class_table(torch.tensor([5, 1, 5, 5])))
+    The last tells if there is one beside the sample itself.
+
+    >>> next_same(torch.tensor([5, 1, 5, 5]))[1:]
     (tensor([2, 1, 3, 0]), tensor([ True, False,  True,  True]))
     """
-    itself = torch.arange(len(index), device=index.device)[:, None]
-    count = positive.sum(1, keepdim=True)
-    rank = ((index < itself) & positive).sum(1, keepdim=True)
-    return index.gather(1, (rank + 1) % (count + 1))[:, 0], count[:, 0] > 0
+    if torch.compiler.is_compiling():
+        itself = torch.arange(len(labels), device=labels.device)
+        steps = (itself - itself[:, None] - 1) % len(labels)  # from each sample on
+        partner = steps.masked_fill(labels[:, None] != labels, len(labels)).argmin(1)
+        return class_table(labels)[0], partner, partner != itself
+    order, first, after = _places(labels)
+    following = np.empty_like(order)
+    following[order] = np.arange(1, len(order) + 1)  # the place after the sample's own
+    partner_of = order[np.where(following < after, following, first)]
+    found = (_members(order, first, after), partner_of, after - first > 1)
+    index, partner, exists = (_like(labels, values) for values in found)
+    return index, partner, exists
+
+
+def _places(labels: Tensor) -> tuple[Array, Array, Array]:
+    """The samples in the order of their classes, and where in it the class of each begins and ends.
+
+    On the host, by NumPy: sizes are needed there anyway, and a score of tiny steps takes less time
+    there than as many launches.
+    """
+    values: Array = labels.cpu().numpy()
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    checks.not_negative("labels", int(ordered[0]))
+    return order, np.searchsorted(ordered, values), np.searchsorted(ordered, values, side="right")
+
+
+def _members(order: Array, first: Array, after: Array) -> Array:
+    """The class of each sample, filled up with its last one, (batch, largest class)."""
+    place = first[:, None] + np.arange((after - first).max())
+    members: Array = order[np.minimum(place, after[:, None] - 1)]
+    return members
+
+
+def _like(labels: Tensor, values: Array) -> Tensor:
+    return torch.from_numpy(values).to(labels.device)
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:

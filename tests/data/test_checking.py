@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from kinspace.data import check, from_arrays, from_folder, require_good, usable
+from kinspace.data import BadPictures, check, from_arrays, from_folder, require_good, usable
 from kinspace.data.check_report import check_table
 from kinspace.data.duplicates import MOST_DIFFERENCE, MOST_OF_CONTRAST, find_groups
 from odd_pictures import ODD, encoded, scene, write_bad, write_clean, write_odd
@@ -58,7 +58,7 @@ def test_training_stops_with_the_first_twenty_and_the_count(tmp_path: Path) -> N
     for i in range(25):
         (tmp_path / "kind 1" / f"bad {i:02}.jpg").write_bytes(b"")
     data = from_folder(tmp_path)
-    with pytest.raises(ValueError, match="got 25 of 34 that cannot") as caught:
+    with pytest.raises(BadPictures, match="25 of 34 pictures cannot be read") as caught:
         require_good(data, check(data))
     text = str(caught.value)
     assert text.count("empty file") == 20
@@ -184,7 +184,7 @@ def test_the_result_is_json_and_the_same_from_several_processes(clean: Path) -> 
 def test_the_result_of_another_data_set_is_refused(clean: Path) -> None:
     data = from_folder(clean)
     result = check(data)
-    with pytest.raises(ValueError, match="expected the check of these 3 pictures"):
+    with pytest.raises(ValueError, match="found in these 3 pictures"):
         usable(data.subset([0, 1, 2]), result)
 
 

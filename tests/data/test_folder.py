@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from kinspace.data import from_folder, official
-from kinspace.data.pictures import BadPicture
+from kinspace.data import from_folder, official, zero_shot
+from kinspace.data.bad import BadPicture
+from kinspace.data.dataset import natural_order
 from odd_pictures import scene, write_bad, write_clean
 
 
@@ -26,6 +27,18 @@ def test_every_folder_is_a_class_and_the_order_is_that_of_the_names(tmp_path: Pa
     assert data.labels.tolist() == [0, 0, 1, 1]
     assert data.parts is None
     assert data.name == tmp_path.name
+
+
+def test_classes_named_by_numbers_are_in_the_order_of_the_numbers(tmp_path: Path) -> None:
+    for name in ("10", "9", "100", "11", "kind 2b", "kind 2a", "kind 10", "007", "7"):
+        _picture(tmp_path / name / "1.png")
+    data = from_folder(tmp_path)
+    assert data.class_names == (
+        "007", "7", "9", "10", "11", "100", "kind 2a", "kind 2b", "kind 10",
+    )  # fmt: skip
+    assert zero_shot(data).train.class_names == ("007", "7", "9", "10", "11")
+    names = ["9" * 5000, "1" + "0" * 5000]  # longer than Python makes a number of
+    assert natural_order(names[0]) < natural_order(names[1])
 
 
 def test_names_may_have_spaces_and_letters_of_any_script(tmp_path: Path) -> None:

@@ -9,15 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
+from kinspace.data import packed as packing
 from kinspace.data import pictures
-from kinspace.data.pictures import (
-    ArchivePictures,
-    ArrayPictures,
-    BadPicture,
-    FilePictures,
-    SomePictures,
-    decode,
-)
+from kinspace.data.bad import BadPicture
+from kinspace.data.packed import ArchivePictures
+from kinspace.data.pictures import ArrayPictures, FilePictures, SomePictures, decode
 from odd_pictures import BAD, ODD, bomb, corners, encoded, scene, write_bad, write_odd
 
 
@@ -124,7 +120,7 @@ def test_a_huge_member_of_an_archive_is_refused(
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed_tar:
         (tmp_path / "zeros.jpg").write_bytes(bytes(10_000))
         packed_tar.add(tmp_path / "zeros.jpg", "a/zeros.jpg")
-    monkeypatch.setattr(pictures, "MOST_BYTES", 9_999)
+    monkeypatch.setattr(packing, "MOST_BYTES", 9_999)
     for name in ("a.zip", "a.tar.gz"):
         with pytest.raises(BadPicture, match="10,000 bytes, a bomb"):
             ArchivePictures(tmp_path / name, ["a/zeros.jpg"]).read(0)

@@ -168,3 +168,10 @@ def test_what_cannot_be_divided_says_so() -> None:
         _ = zero_shot(_dataset([0, 1])).validation
     with pytest.raises(ValueError, match="no official parts"):
         official(one)
+
+
+def test_a_mask_is_not_taken_for_places() -> None:
+    data = _dataset([0, 0, 1])
+    with pytest.raises(ValueError, match="expected places, got a mask"):
+        data.subset(data.labels == 1)
+    assert len(data.subset((data.labels == 1).nonzero().flatten())) == 1

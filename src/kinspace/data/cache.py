@@ -10,7 +10,12 @@ changed (names, sizes and times of the files; the content of arrays), or resize 
 opening it is an error.
 
 A cache holds all pictures of its data set. Every picture is read before it is there, so bad ones
-are known, all of them at once, before the first step of a training.
+are known, all of them at once, before the first step of a training. The parts of a split share one
+cache of the whole set:
+
+    cache = cache_in_memory(data, settings)
+    split = zero_shot(data)
+    train, test = cache.part(split.train, data), cache.part(split.test, data)
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,15 +50,23 @@ class PictureCache:
     """The squares of a data set and its labels, made by `cache_in_memory` or `cache_on_disk`.
 
     Processes that are given a cache share its memory: nothing is copied.
+
+    >>> from kinspace.data.digits import digits_dataset
+    >>> digits = digits_dataset()
+    >>> cache = cache_in_memory(digits, TransformSettings(size=7, resize=8), workers=1)
+    >>> part = cache.part(digits.subset([2, 22, 1]), digits)
+    >>> len(part), len(part.pictures), bool((part.squares([0]) == cache.squares([2])).all())
+    (3, 1797, True)
     """
 
-    pictures: Tensor  # uint8 (pictures, 3, resize, resize)
-    labels: Tensor
+    pictures: Tensor  # uint8 (squares, 3, resize, resize); of a part, those of the whole set
+    labels: Tensor  # (pictures,)
     fit: str
     folder: Path | None = None
+    rows: Tensor | None = None  # (pictures,) where the squares of a part are; None: all, in order
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.labels)
 
     @property
     def resize(self) -> int:
@@ -61,20 +75,35 @@ class PictureCache:
 
     def to(self, device: str | torch.device) -> PictureCache:
         """The same cache in the memory of a device, `cache.to("cuda")`, where it fits."""
-        device = torch.device(device)
+        device = torch.empty(0, device=device).device  # "cuda" is the current one, "cuda:0"
         if device == self.pictures.device:
             return self
-        return replace(
-            self,
-            pictures=self.pictures.to(device),
-            labels=self.labels.to(device),
-            folder=None,
-        )
+        squares = self.pictures if self.rows is None else self.squares(range(len(self)))
+        return PictureCache(squares.to(device), self.labels.to(device), self.fit)
+
+    def part(self, part: Dataset, whole: Dataset) -> PictureCache:
+        """The cache of a part of `whole`, the data set that this cache is of. Copies no square."""
+        if len(whole) != len(self):
+            raise ValueError(
+                f"whole: expected the data set of this cache, {len(self)} pictures, "
+                f"got {len(whole)}"
+            )
+        rows = self.rows_of(part.places_in(whole))
+        return replace(self, labels=part.labels.to(self.labels.device), rows=rows)
+
+    def rows_of(self, places: Tensor) -> Tensor:
+        """Where in `pictures` the squares of the pictures at these places are; on the CPU."""
+        return places if self.rows is None else self.rows[places]
+
+    def squares(self, places: Sequence[int] | Tensor) -> Tensor:
+        """The squares of the pictures at these places, copied: uint8 (places, 3, side, side)."""
+        rows = self.rows_of(torch.as_tensor(places, dtype=torch.int64))
+        return self.pictures.index_select(0, rows.to(self.pictures.device))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.folder is not None:  # mapped again, where it would be copied
-            return _mapped, (self.folder, self.labels, self.fit)
-        return PictureCache, (self.pictures, self.labels, self.fit)
+            return _mapped, (self.folder, self.labels, self.fit, self.rows)
+        return PictureCache, (self.pictures, self.labels, self.fit, None, self.rows)
 
 
 def cache_in_memory(
@@ -138,18 +167,18 @@ def cache_on_disk(
     return _mapped(folder, dataset.labels, settings.fit)
 
 
-def _mapped(folder: Path, labels: Tensor, fit: str) -> PictureCache:
+def _mapped(folder: Path, labels: Tensor, fit: str, rows: Tensor | None = None) -> PictureCache:
     # mapped copy-on-write: torch warns of memory it may not write to, and the file stays as it is
     pictures = np.load(folder / "pictures.npy", mmap_mode="c")
-    return PictureCache(torch.from_numpy(pictures), labels, fit, folder)
+    return PictureCache(torch.from_numpy(pictures), labels, fit, folder, rows)
 
 
 def _check_header(folder: Path, expected: dict[str, Any]) -> None:
     advice = f"remove {folder} to make it anew, or name another folder"
     try:
-        found = json.loads((folder / "header.json").read_text())
+        found = dict(json.loads((folder / "header.json").read_text()))
         length = (folder / "pictures.npy").stat().st_size
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{folder}: expected a picture cache, got {error}; {advice}") from None
     pixels = 3 * expected["resize"] ** 2 * expected["pictures"]
     differ = [

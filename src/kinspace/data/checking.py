@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from kinspace.data.bad import BadPicture, BadPictures
 from kinspace.data.dataset import Dataset
 from kinspace.data.duplicates import find_groups
 from kinspace.data.looking import THUMBNAIL, Look, look_at_all
 
 __all__ = ["BadFile", "CheckResult", "Duplicates", "Sizes", "check", "require_good", "usable"]
-
-LISTED = 20  # bad files named in an error; the rest is counted
 
 
 @dataclass(frozen=True)
@@ -125,56 +124,53 @@ def check(
     )
 
 
-def usable(dataset: Dataset, result: CheckResult) -> Dataset:
+def usable(dataset: Dataset, found: CheckResult | BadPictures) -> Dataset:
     """The data set without its bad files. Classes with no good picture are gone with them.
+
+    found: what `check` returned, or what the making of a cache raised.
 
     >>> from kinspace.data.digits import digits_dataset
     >>> digits = digits_dataset()
-    >>> len(usable(digits, check(digits, duplicates=False, workers=1)))
-    1797
+    >>> len(usable(digits, BadPictures({3: BadPicture("digit 3", "smudged")}, 1797)))
+    1796
     """
-    _same(dataset, result)
-    bad = {file.index for file in result.bad}
-    if len(bad) == len(dataset):
+    error = _bad_pictures(dataset, found)
+    if len(error.bad) == len(dataset):
         raise ValueError(
-            f"{dataset.name}: expected a picture that can be read, got none\n{_list(result)}"
+            f"{dataset.name}: expected a picture that can be read, got none; the first is "
+            f"{error.bad[0]}"
         )
-    if not bad:
+    if not error.bad:
         return dataset
-    return dataset.subset([index for index in range(len(dataset)) if index not in bad])
+    return dataset.subset([index for index in range(len(dataset)) if index not in error.bad])
 
 
 def require_good(dataset: Dataset, result: CheckResult) -> None:
-    """Stop with a list if the data set has bad files. Training calls this before its first step.
+    """Stop with the list, `BadPictures`, if the data set has bad files.
 
     >>> from kinspace.data.digits import digits_dataset
     >>> digits = digits_dataset()
     >>> require_good(digits, check(digits, duplicates=False, workers=1))
     """
-    _same(dataset, result)
-    if result.bad:
-        raise ValueError(
-            f"{dataset.name}: expected pictures that can all be read, got {len(result.bad)} of "
-            f"{len(dataset)} that cannot:\n{_list(result)}\n"
-            "repair or remove them, or go on without them: --skip-bad"
-        )
+    error = _bad_pictures(dataset, result)
+    if error.bad:
+        raise error
 
 
-def _list(result: CheckResult) -> str:
-    lines = [f"  {file.name}: {file.reason}" for file in result.bad[:LISTED]]
-    if len(result.bad) > LISTED:
-        lines.append(f"  and {len(result.bad) - LISTED} more")
-    return "\n".join(lines)
-
-
-def _same(dataset: Dataset, result: CheckResult) -> None:
-    if result.pictures != len(dataset) or any(
-        dataset.pictures.name(file.index) != file.name for file in result.bad
+def _bad_pictures(dataset: Dataset, found: CheckResult | BadPictures) -> BadPictures:
+    """What was found, made sure to be of this data set."""
+    if isinstance(found, CheckResult):
+        bad = {file.index: BadPicture(file.name, file.reason) for file in found.bad}
+        found = BadPictures(bad, found.pictures)
+    names = {index: error.name for index, error in found.bad.items()}
+    if found.total != len(dataset) or any(
+        dataset.pictures.name(index) != name for index, name in names.items()
     ):
         raise ValueError(
-            f"result: expected the check of these {len(dataset)} pictures, got that of "
-            f"{result.pictures} of {result.name!r}; check this data set"
+            f"expected what was found in these {len(dataset)} pictures of {dataset.name!r}, "
+            f"got that of {found.total} others; check this data set"
         )
+    return found
 
 
 def _duplicates(

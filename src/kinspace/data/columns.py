@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from kinspace.data.dataset import Attributes
+from kinspace.data.dataset import Attributes, natural_order
 
 __all__ = ["MOST_WORDS", "attributes_of"]
 
@@ -55,7 +55,7 @@ def _in_range(name: str, numbers: list[float], where: str) -> Tensor:
 
 
 def _words(name: str, cells: Sequence[str], where: str) -> list[str]:
-    words = sorted(set(cells) - {""})
+    words = sorted(set(cells) - {""}, key=natural_order)
     if len(words) > MOST_WORDS:
         raise ValueError(
             f"{where}: column {name!r}: expected an attribute, numbers from 0 to 1 or at most "

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kinspace import checks
@@ -23,19 +24,26 @@ from kinspace.data.transforms import TransformSettings
 __all__ = ["augmented_views", "center_crops", "crop_batch", "random_crops", "sent"]
 
 
-def random_crops(count: int, settings: TransformSettings, rng: np.random.Generator) -> Tensor:
+def random_crops(draws: NDArray[np.float64], settings: TransformSettings) -> Tensor:
     """As `train_transform` draws them: side, top, left and mirrored, each uniform.
 
-    >>> random_crops(3, TransformSettings(rescale=0.3), np.random.default_rng(0))
-    tensor([[321, 305, 295],
-            [ 26,  25,   2],
-            [  7,   1,  12],
-            [  1,   1,   1]])
+    draws: numbers in 0 .. 1, 1 not among them, four for each crop, (4, count).
+
+    >>> random_crops(np.random.default_rng(0).random((4, 3)), TransformSettings(rescale=0.3))
+    tensor([[305, 276, 259],
+            [  1,  43,  32],
+            [ 49,  38,  19],
+            [  1,   1,   0]])
     """
-    sides = rng.integers(settings.resize, settings.largest_side + 1, size=count)
-    tops, lefts = rng.integers(sides - settings.size + 1, size=(2, count))
-    mirrored = rng.integers(2, size=count) if settings.mirror else np.zeros(count, np.int64)
+    sides = settings.resize + _whole(draws[0], settings.largest_side - settings.resize + 1)
+    room = sides - settings.size + 1
+    tops, lefts = _whole(draws[1], room), _whole(draws[2], room)
+    mirrored = _whole(draws[3], 2) if settings.mirror else np.zeros_like(sides)
     return torch.from_numpy(np.stack([sides, tops, lefts, mirrored]))  # (4, count)
+
+
+def _whole(draws: NDArray[np.float64], below: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    return (draws * below).astype(np.int64)
 
 
 def center_crops(count: int, settings: TransformSettings) -> Tensor:
@@ -142,7 +150,9 @@ def augmented_views(
     """
     checks.whole("views", views, at_least=1)
     everyone = torch.arange(len(squares), device=squares.device)
-    crops = sent(random_crops(views, settings, np.random.default_rng(seed)), squares.device)
+    crops = sent(
+        random_crops(np.random.default_rng(seed).random((4, views)), settings), squares.device
+    )
     for crop in crops.T:
         shared = crop[:, None].expand(4, len(squares))
         yield crop_batch(squares, everyone, shared, settings)

@@ -6,6 +6,7 @@ data set again, its classes renumbered in the old order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,14 +18,16 @@ from torch.utils import data
 
 from kinspace.data.pictures import Pictures, SomePictures
 
-__all__ = ["Attributes", "Dataset", "from_names"]
+__all__ = ["Attributes", "Dataset", "from_names", "natural_order"]
 
 
 @dataclass(frozen=True, eq=False)  # tensors have no single answer to ==
 class Attributes:
     """What is known of each picture besides its class: a name a column, a value in 0 .. 1.
 
-    >>> Attributes(("striped", "brown"), torch.tensor([[1.0, 0.0]])).values.shape
+    One of several words for a thing is a column of its own, "color=brown".
+
+    >>> Attributes(("striped", "color=brown"), torch.tensor([[1.0, 0.0]])).values.shape
     torch.Size([1, 2])
     """
 
@@ -108,7 +111,12 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
 
     def subset(self, indices: Sequence[int] | Tensor) -> Dataset:
         """The pictures at the given places, in that order, as a data set of their own."""
-        places = torch.as_tensor(indices, dtype=torch.int64)
+        places = torch.as_tensor(indices)
+        if places.dtype == torch.bool:
+            raise ValueError(
+                "indices: expected places, got a mask; pass mask.nonzero().flatten() for it"
+            )
+        places = places.long()
         kept, labels = self.labels[places].unique(return_inverse=True)
         old = kept.tolist()
         attributes = self.attributes
@@ -122,6 +130,26 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
             parents=self.parents and tuple(self.parents[c] for c in old),
         )
 
+    def places_in(self, whole: Dataset) -> Tensor:
+        """Where the pictures of this part are in the data set it was taken from.
+
+        >>> from kinspace.data.digits import digits_dataset
+        >>> digits = digits_dataset()
+        >>> digits.subset([7, 8, 9]).subset([2, 0]).places_in(digits)
+        tensor([9, 7])
+        """
+        pictures: Pictures = self.pictures
+        places = torch.arange(len(self))
+        while pictures is not whole.pictures:
+            if not isinstance(pictures, SomePictures):
+                raise ValueError(
+                    f"whole: expected the data set that these {len(self)} pictures of "
+                    f"{self.name!r} were taken from, got another of {len(whole)}: {whole.name!r}"
+                )
+            places = torch.tensor(pictures.places)[places]
+            pictures = pictures.whole
+        return places
+
     def part(self, *names: str) -> Dataset:
         """The pictures of one or more official parts: `cub.part("train")`."""
         if self.parts is None:
@@ -134,7 +162,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
 
 
 def from_names(pictures: Pictures, classes: Sequence[str], **rest: Any) -> Dataset:
-    """A data set from the class name of each picture; classes are numbered in sorted order.
+    """A data set from the class name of each picture; classes are numbered in natural order.
 
     >>> import numpy as np
     >>> from kinspace.data.pictures import ArrayPictures
@@ -142,7 +170,20 @@ def from_names(pictures: Pictures, classes: Sequence[str], **rest: Any) -> Datas
     >>> from_names(pictures, ["luna", "io", "luna"]).labels
     tensor([1, 0, 1])
     """
-    names = tuple(sorted(set(classes)))
+    names = tuple(sorted(set(classes), key=natural_order))
     number = {name: i for i, name in enumerate(names)}
     labels = torch.tensor([number[name] for name in classes], dtype=torch.int64)
     return Dataset(pictures, labels, names, **rest)
+
+
+def natural_order(name: str) -> tuple[list[str | tuple[int, str]], str]:
+    """A key to sort names by: numbers in them by their value, the rest letter by letter.
+
+    >>> sorted(["kind 10", "kind 2", "10", "2", "kind"], key=natural_order)
+    ['2', '10', 'kind', 'kind 2', 'kind 10']
+    """
+    parts: list[str | tuple[int, str]] = []
+    for place, part in enumerate(re.split(r"(\d+)", name)):  # text and numbers in turn
+        digits = part.lstrip("0")
+        parts.append((len(digits), digits) if place % 2 else part)
+    return parts, name

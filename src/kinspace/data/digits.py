@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import ArrayPictures
@@ -19,6 +18,8 @@ def digits_dataset() -> Dataset:
     >>> len(digits), digits.num_classes, digits[0][0].size
     (1797, 10, (8, 8))
     """
+    from sklearn.datasets import load_digits  # takes a second or two to import
+
     bunch = load_digits()
     images = (bunch.images * (255 / 16)).round().astype(np.uint8)  # from 0 .. 16
     labels = torch.from_numpy(bunch.target.astype(np.int64))

@@ -14,7 +14,7 @@ __all__ = ["from_folder"]
 
 
 def from_folder(folder: str | Path) -> Dataset:
-    """The pictures of a folder, one class a folder in it, sorted by path.
+    """The pictures of a folder, one class a folder in it, sorted by path; classes in natural order.
 
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image

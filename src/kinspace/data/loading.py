@@ -2,11 +2,12 @@
 
 Two loaders with one interface. `CachedLoader` takes decoded pictures from a cache and crops whole
 batches on the device; `PictureLoader` reads the files anew in each epoch, by workers, for sets too
-large for a cache. Both are given the batches of indices by a batch sampler.
+large for a cache. Both are given the batches of indices by a batch sampler, or for an evaluation
+by `in_order`.
 
-The chance in a batch (crops, mirroring) comes from the seed, the number of the batch since the
-start of the run, and the indices in it: not from which worker or device made it, and not from what
-was drawn before. So a run that goes on from a saved state sees the same crops:
+What a sample's crop is comes from the seed, the number of the batch since the start of the run, and
+the sample: not from which worker, device or process made it, and not from what was drawn before.
+So a run that goes on from a saved state sees the same crops, and so do several processes:
 
     for images, labels, indices in loader:
         step(images, labels)
@@ -14,18 +15,15 @@ was drawn before. So a run that goes on from a saved state sees the same crops:
         checkpoint["sampler"], checkpoint["loader"] = sampler.state_dict(), loader.state_dict()
 
 A batch counts as given when the loop has got it; those that were made ahead are made again.
-Processes that share a batch have other indices, and so other crops, with the same seed and state.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -33,11 +31,12 @@ from torch.utils import data
 
 from kinspace import checks
 from kinspace.data.cache import PictureCache
+from kinspace.data.chance import BatchChance
 from kinspace.data.crops import center_crops, crop_batch, random_crops, sent
 from kinspace.data.dataset import Dataset
 from kinspace.data.transforms import TransformSettings
 
-__all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader"]
+__all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader", "in_order"]
 
 _AHEAD = 2  # batches on their way to the GPU while the model works
 
@@ -60,17 +59,33 @@ class IndexBatches(Protocol):
         """How many there are."""
 
 
+def in_order(count: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> list[list[int]]:
+    """All samples in their order, for an evaluation: batches of `batch_size`, then the rest.
+
+    Of several processes each has a run of neighbors, as `kinspace.sampling.sharding` cuts a batch.
+
+    >>> in_order(5, 2)
+    [[0, 1], [2, 3], [4]]
+    >>> in_order(5, 2, rank=1, world_size=2)
+    [[2, 3], [4]]
+    """
+    checks.whole("batch_size", batch_size, at_least=1)
+    begin, end = (count * edge // world_size for edge in (rank, rank + 1))
+    starts = range(begin, end, batch_size)
+    return [list(range(start, min(start + batch_size, end))) for start in starts]
+
+
 class CachedLoader:
     """Batches from decoded pictures: random crops in training, center crops with `train=False`.
 
-    From memory or disk to the GPU the next batches are copied while the model works. A cache on
-    the GPU, `cache.to("cuda")`, leaves nothing to copy.
+    For a GPU the next batches are made while the model works. A cache on the GPU,
+    `cache.to("cuda")`, leaves nothing to copy.
 
     >>> from kinspace.data.cache import cache_in_memory
     >>> from kinspace.data.digits import digits_dataset
     >>> settings = TransformSettings(size=28, resize=32)
     >>> cache = cache_in_memory(digits_dataset(), settings, workers=1)
-    >>> loader = CachedLoader(cache, data.BatchSampler(range(1797), 128, False), settings)
+    >>> loader = CachedLoader(cache, in_order(1797, 128), settings, train=False)
     >>> batch = next(iter(loader))
     >>> len(loader), batch.images.shape, batch.indices[:3]
     (15, torch.Size([128, 3, 28, 28]), tensor([0, 1, 2]))
@@ -99,7 +114,7 @@ class CachedLoader:
         self._train = train
         self._device = _device(device)
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._given = _Given(seed)
+        self._given = BatchChance(seed)
         here = cache.pictures.device
         if here.type != "cpu" and here != self._device:
             raise ValueError(f"device: expected {here}, that of the cache, got {self._device}")
@@ -109,7 +124,7 @@ class CachedLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         numbered = enumerate(self._sampler, self._given.batches)
-        if self._device.type == "cuda" and self._cache.pictures.device.type == "cpu":
+        if self._device.type == "cuda":
             batches = self._ahead(numbered)
         else:
             batches = (self._batch(number, indices) for number, indices in numbered)
@@ -128,18 +143,19 @@ class CachedLoader:
     def _batch(self, number: int, indices: list[int]) -> Batch:
         settings, count, squares = self._settings, len(indices), self._cache.pictures
         places = torch.tensor(indices)
+        rows = self._cache.rows_of(places)
         if self._train:
-            crops = random_crops(count, settings, self._given.generator(number, indices))
+            crops = random_crops(self._given.uniform(number, indices, 4), settings)
         else:
             crops = center_crops(count, settings)
         labels = self._labels[places]
-        table = sent(torch.stack([places, labels, *crops]), self._device)  # (6, batch)
-        rows = table[0]
         if squares.device != self._device:
-            squares = _staged(squares, places).to(self._device, non_blocking=True)
-            rows = torch.arange(count, device=self._device)
-        images = crop_batch(squares, rows, table[2:], settings, layout=self._layout)
-        return Batch(images, labels=table[1], indices=table[0])
+            squares = _staged(squares, rows).to(self._device, non_blocking=True)
+            rows = torch.arange(count)
+        table = sent(torch.stack([places, labels, rows, *crops]), self._device)  # (7, batch)
+        images = crop_batch(squares, table[2], table[3:], settings, layout=self._layout)
+        known = checks.known_on_host(table[1], labels)
+        return Batch(images, labels=known, indices=table[0])
 
     def _ahead(self, numbered: Iterator[tuple[int, list[int]]]) -> Iterator[Batch]:
         """Make batches on a thread and a stream of their own, before they are asked for."""
@@ -185,7 +201,7 @@ class PictureLoader:
     ) -> None:
         checks.whole("workers", workers, at_least=0)
         self._device = _device(device)
-        self._given = _Given(seed)
+        self._given = BatchChance(seed)
         self._seeds = _SeededIndices(batch_sampler, self._given)
         self._loader: data.DataLoader[Any] = data.DataLoader(
             _SeededPictures(dataset.with_transform(transform)),
@@ -213,33 +229,10 @@ class PictureLoader:
         self._given.load_state_dict(state)
 
 
-class _Given:
-    """The batches given so far, and the chance of each."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = checks.whole("seed", seed, at_least=0)
-        self.batches = 0
-
-    def generator(self, number: int, indices: Sequence[int]) -> np.random.Generator:
-        words = np.array([self.seed, number, *indices], dtype="<i8")
-        digest = hashlib.blake2b(words.tobytes(), digest_size=16).digest()
-        return np.random.default_rng(int.from_bytes(digest, "little"))
-
-    def state_dict(self) -> dict[str, int]:
-        return {"seed": self.seed, "batches": self.batches}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if set(state) != {"seed", "batches"}:
-            raise ValueError(
-                f"state_dict: expected the keys seed and batches, got {', '.join(state) or 'none'}"
-            )
-        self.seed, self.batches = state["seed"], state["batches"]
-
-
 class _SeededIndices(data.Sampler[list[tuple[int, int]]]):
     """Batches of (index, seed): the numbers are drawn here, in the one process that counts."""
 
-    def __init__(self, batches: IndexBatches, given: _Given) -> None:
+    def __init__(self, batches: IndexBatches, given: BatchChance) -> None:
         self._batches = batches
         self._given = given
 
@@ -248,7 +241,7 @@ class _SeededIndices(data.Sampler[list[tuple[int, int]]]):
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         for number, indices in enumerate(self._batches, self._given.batches):
-            seeds = self._given.generator(number, indices).integers(2**63, size=len(indices))
+            seeds = self._given.seeds(number, indices)
             yield list(zip(indices, seeds.tolist(), strict=True))
 
 
@@ -270,10 +263,10 @@ def _device(device: str | torch.device) -> torch.device:
     return device
 
 
-def _staged(pictures: Tensor, places: Tensor) -> Tensor:
+def _staged(pictures: Tensor, rows: Tensor) -> Tensor:
     """Some pictures in pinned memory, from which the GPU copies by itself."""
-    staged = torch.empty((len(places), *pictures.shape[1:]), dtype=torch.uint8, pin_memory=True)
-    return torch.index_select(pictures, 0, places, out=staged)
+    staged = torch.empty((len(rows), *pictures.shape[1:]), dtype=torch.uint8, pin_memory=True)
+    return torch.index_select(pictures, 0, rows, out=staged)
 
 
 def _received(batch: Batch, made: torch.cuda.Event) -> Batch:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from PIL import Image
 
 from kinspace import checks
-from kinspace.data.pictures import BadPicture, Pictures
+from kinspace.data.bad import BadPicture
+from kinspace.data.pictures import Pictures
+from kinspace.data.processes import CHUNK, chunks, cores, in_processes
 
 __all__ = ["Look", "look_at_all"]
 
 THUMBNAIL = 16  # pixels a side
 _WORTHWHILE = 15.0  # seconds of looking; starting processes takes about five of them
-_CHUNK = 64  # pictures for a process at a time
 
 
 @dataclass(frozen=True)
@@ -56,59 +54,24 @@ def look_at_all(
         checks.whole("workers", workers, at_least=1)
     count = len(pictures)
     tell = progress or (lambda done, of: None)
-    chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
+    task = partial(_look_at_some, pictures)
     looks: list[Look | str] = []
     begun = time.monotonic()
-    while chunks:
-        if workers is None and looks:
-            rest = (time.monotonic() - begun) / len(looks) * (count - len(looks))
-            workers = _cores() if rest > _WORTHWHILE else 1
-        if workers is not None and workers > 1:
-            break
-        looks += _look_at_some(chunks.pop(0), pictures)
+    while len(looks) < count and workers in (None, 1):
+        looks += task(range(len(looks), min(len(looks) + CHUNK, count)))
         tell(len(looks), count)
-    for some in _by_processes(pictures, chunks, workers or 1):
+        if workers is None:
+            rest = (time.monotonic() - begun) / len(looks) * (count - len(looks))
+            workers = cores() if rest > _WORTHWHILE else 1
+    workers = workers or 1
+    parts = chunks(len(looks), count, workers)
+    for some in in_processes(task, parts, workers, what="look at the pictures"):
         looks += some
         tell(len(looks), count)
     return looks
 
 
-def _by_processes(
-    pictures: Pictures, chunks: Sequence[range], workers: int
-) -> Iterator[list[Look | str]]:
-    if not chunks:
-        return
-    # Not forked: the caller may have threads (torch does), and a fork would copy their locks.
-    context = multiprocessing.get_context("spawn")
-    try:
-        with ProcessPoolExecutor(
-            min(workers, len(chunks)), context, initializer=_take, initargs=(pictures,)
-        ) as pool:
-            yield from pool.map(_look_at_some, chunks)
-    except BrokenProcessPool as error:
-        raise RuntimeError(
-            "the processes that look at the pictures ended early; in a script, check under "
-            "`if __name__ == '__main__':`, or pass workers=1"
-        ) from error
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-_taken: Pictures | None = None  # of a worker process: sent once, not with every chunk
-
-
-def _take(pictures: Pictures) -> None:
-    global _taken  # noqa: PLW0603
-    _taken = pictures
-
-
-def _look_at_some(indices: range, pictures: Pictures | None = None) -> list[Look | str]:
-    pictures = pictures or _taken
-    assert pictures is not None
+def _look_at_some(pictures: Pictures, indices: range) -> list[Look | str]:
     return [_look(pictures, index) for index in indices]
 
 

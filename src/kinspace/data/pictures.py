@@ -1,4 +1,4 @@
-"""Pictures as they come: from files, archives and arrays, to upright RGB.
+"""Pictures as they come, from files and arrays, to upright RGB; `packed.py` reads archives.
 
 Whatever the file holds (CMYK, 16 bit, palette, alpha, EXIF orientation, several frames) becomes one
 8-bit RGB picture: the first frame, turned upright, transparent parts over white. Its `info` says
@@ -8,13 +8,9 @@ what the file held: "mode" (as Pillow calls it) and "frames". What cannot be rea
 
 from __future__ import annotations
 
-import io
-import lzma
+import hashlib
 import os
-import tarfile
 import warnings
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
@@ -23,44 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from kinspace.data.bad import BadPicture
+
 __all__ = [
-    "ArchivePictures",
     "ArrayPictures",
-    "BadPicture",
     "FilePictures",
     "Pictures",
     "SomePictures",
     "decode",
-    "open_archive",
-    "read_member",
+    "size_and_time",
 ]
 
 MOST_PIXELS = 100_000_000  # a larger picture is taken for a decompression bomb
-MOST_BYTES = 1_000_000_000  # and so is a larger file in an archive
-_Archive = zipfile.ZipFile | tarfile.TarFile
-_Opened = tuple[int, _Archive, dict[str, tarfile.TarInfo]]  # by the process of that number
-_UNREADABLE = (
-    OSError,
-    KeyError,
-    RuntimeError,
-    EOFError,
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-)
-
-
-class BadPicture(ValueError):
-    """A picture that cannot be read: its name and the reason."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name}: {reason}")
-        self.name = name
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[type[BadPicture], tuple[str, str]]:
-        return BadPicture, (self.name, self.reason)  # it crosses from a loader's worker
 
 
 class Pictures(Protocol):
@@ -75,17 +45,21 @@ class Pictures(Protocol):
     def read(self, index: int) -> Image.Image:
         """The picture, upright RGB; `BadPicture` if that cannot be had."""
 
+    def stamp(self, index: int) -> object:
+        """What changes when the picture does, known without reading a file: its size and time."""
+
 
 def decode(stream: IO[bytes], name: str) -> Image.Image:
     """Read one picture as upright 8-bit RGB.
 
+    >>> import io
     >>> data = io.BytesIO()
     >>> Image.new("L", (2, 1), 128).save(data, "png")
     >>> decode(data, "gray.png").getpixel((0, 0))
     (128, 128, 128)
     >>> decode(io.BytesIO(b"hello"), "note.jpg")
     Traceback (most recent call last):
-    kinspace.data.pictures.BadPicture: note.jpg: not a picture in any known format
+    kinspace.data.bad.BadPicture: note.jpg: not a picture in any known format
     """
     try:
         with warnings.catch_warnings():
@@ -147,16 +121,13 @@ class FilePictures:
 
     def __init__(self, paths: Sequence[Path], *, root: Path | None = None) -> None:
         self._paths = list(paths)
-        self._root = root
+        self._above = "" if root is None else f"{root.as_posix()}/"
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def name(self, index: int) -> str:
-        path = self._paths[index]
-        if self._root is not None and path.is_relative_to(self._root):
-            path = path.relative_to(self._root)
-        return path.as_posix()
+        return self._paths[index].as_posix().removeprefix(self._above)
 
     def path(self, index: int) -> Path:
         """Where the picture is on disk."""
@@ -169,79 +140,17 @@ class FilePictures:
         except OSError as error:
             raise BadPicture(self.name(index), error.strerror or str(error)) from None
 
-
-class ArchivePictures:
-    """Members of a zip or tar archive, read in place. Each process opens the archive for itself.
-
-    A compressed tar is read from its start for each picture out of order: unpack it, or use zip.
-    """
-
-    def __init__(self, archive: Path, members: Sequence[str]) -> None:
-        self._archive = archive
-        self._members = list(members)
-        self._opened: _Opened | None = None
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def name(self, index: int) -> str:
-        return f"{self._archive.name}/{self._members[index]}"
-
-    def read(self, index: int) -> Image.Image:
-        member = self._members[index]
-        try:
-            archive, infos = self._archive_here()
-            data = read_member(archive, infos.get(member, member))
-        except _UNREADABLE as error:
-            raise BadPicture(self.name(index), f"cannot be unpacked: {error}") from None
-        return decode(io.BytesIO(data), self.name(index))
-
-    def _archive_here(self) -> tuple[_Archive, dict[str, tarfile.TarInfo]]:
-        # a handle that crossed a fork would share its position with the parent's
-        if self._opened is None or self._opened[0] != os.getpid():
-            archive = open_archive(self._archive)
-            infos: dict[str, tarfile.TarInfo] = {}
-            if isinstance(archive, tarfile.TarFile):
-                # by name a tar is searched from its end, member by member
-                infos = {info.name: info for info in archive.getmembers()}
-            self._opened = (os.getpid(), archive, infos)
-        return self._opened[1:]
-
-    def close(self) -> None:
-        """Close the archive; the next read opens it again."""
-        if self._opened is not None:
-            self._opened[1].close()
-            self._opened = None
-
-    def __del__(self) -> None:
-        self.close()
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_opened": None}
+    def stamp(self, index: int) -> object:
+        return size_and_time(self._paths[index])
 
 
-def open_archive(path: Path) -> _Archive:
-    """Open a zip or tar archive, by its content."""
-    return zipfile.ZipFile(path) if zipfile.is_zipfile(path) else tarfile.open(path)
-
-
-def read_member(archive: _Archive, member: str | tarfile.TarInfo) -> bytes:
-    """The bytes of one file in an archive."""
-    if isinstance(archive, zipfile.ZipFile):
-        assert isinstance(member, str)
-        _refuse_huge(archive.getinfo(member).file_size)
-        return archive.read(member)
-    info = archive.getmember(member) if isinstance(member, str) else member
-    _refuse_huge(info.size)
-    stream = archive.extractfile(info)
-    if stream is None:
-        raise OSError("not a file")
-    return stream.read()
-
-
-def _refuse_huge(size: int) -> None:
-    if size > MOST_BYTES:
-        raise OSError(f"{size:,} bytes, a bomb?")
+def size_and_time(path: Path) -> tuple[int, int]:
+    """Size and time of the last change of a file; that of none is -1, reading it says why."""
+    try:
+        status = path.stat()
+    except OSError:
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
 
 
 class ArrayPictures:
@@ -273,19 +182,25 @@ class ArrayPictures:
         upright.info = {"mode": picture.mode, "frames": 1}
         return upright
 
+    def stamp(self, index: int) -> object:
+        return hashlib.blake2b(self.array[index].tobytes(), digest_size=16).hexdigest()
+
 
 class SomePictures:
-    """A part of other pictures, in a given order."""
+    """A part of other pictures, in a given order: picture i is that at places[i] in the whole."""
 
-    def __init__(self, pictures: Pictures, indices: Sequence[int]) -> None:
-        self._pictures = pictures
-        self._indices = list(indices)
+    def __init__(self, whole: Pictures, places: Sequence[int]) -> None:
+        self.whole = whole
+        self.places = list(places)
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return len(self.places)
 
     def name(self, index: int) -> str:
-        return self._pictures.name(self._indices[index])
+        return self.whole.name(self.places[index])
 
     def read(self, index: int) -> Image.Image:
-        return self._pictures.read(self._indices[index])
+        return self.whole.read(self.places[index])
+
+    def stamp(self, index: int) -> object:
+        return self.whole.stamp(self.places[index])

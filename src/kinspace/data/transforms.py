@@ -24,14 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from PIL import Image
-from torchvision.transforms import v2  # type: ignore[import-untyped]
-from torchvision.transforms.v2 import functional as tv  # type: ignore[import-untyped]
 
 from kinspace import checks
+
+if TYPE_CHECKING:  # takes seconds to import, and a cache does without it
+    from torchvision.transforms import v2
 
 __all__ = [
     "FITS",
@@ -132,26 +133,29 @@ class Square:
     fit: str = "squash"
 
     def __call__(self, picture: Image.Image) -> Image.Image:
-        """The picture as a square of `resize` pixels."""
-        side = [self.resize, self.resize]
-        if self.fit == "short":
-            # cropped first: the whole of a 1 x 5000 strip at 256 pixels would fill the memory
-            return _image(tv.resize(tv.center_crop(picture, [min(picture.size)] * 2), side))
+        """The RGB picture as a square of `resize` pixels."""
+        side = (self.resize, self.resize)
         if self.fit == "long":
             return self._padded(picture)
-        return _image(tv.resize(picture, side))
+        if self.fit == "short":
+            # cropped first: the whole of a 1 x 5000 strip at 256 pixels would fill the memory
+            picture = _middle(picture)
+        return picture.resize(side, Image.Resampling.BILINEAR)
 
     def _padded(self, picture: Image.Image) -> Image.Image:
         factor = self.resize / max(picture.size)
         width, height = (max(1, round(edge * factor)) for edge in picture.size)
-        left, top = (self.resize - width) // 2, (self.resize - height) // 2
-        around = [left, top, self.resize - width - left, self.resize - height - top]
-        return _image(tv.pad(tv.resize(picture, [height, width]), around, fill=list(GRAY)))
+        square = Image.new("RGB", (self.resize, self.resize), GRAY)
+        small = picture.resize((width, height), Image.Resampling.BILINEAR)
+        square.paste(small, ((self.resize - width) // 2, (self.resize - height) // 2))
+        return square
 
 
-def _image(picture: Any) -> Image.Image:
-    assert isinstance(picture, Image.Image)  # torchvision's functions are typed for any input
-    return picture
+def _middle(picture: Image.Image) -> Image.Image:
+    """The square in the middle, as large as fits."""
+    side = min(picture.size)
+    left, top = (round((edge - side) / 2) for edge in picture.size)
+    return picture.crop((left, top, left + side, top + side))
 
 
 def train_transform(settings: TransformSettings | None = None) -> v2.Compose:
@@ -163,6 +167,8 @@ def train_transform(settings: TransformSettings | None = None) -> v2.Compose:
     >>> train_transform(TransformSettings(size=227))(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 227, 227])
     """
+    from torchvision.transforms import v2
+
     settings = settings or TransformSettings()
     steps: list[Any] = [Square(settings.resize, settings.fit), v2.ToImage()]
     to_float = v2.ToDtype(torch.float32, scale=True)
@@ -184,6 +190,8 @@ def eval_transform(settings: TransformSettings | None = None) -> v2.Compose:
     >>> eval_transform()(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 224, 224])
     """
+    from torchvision.transforms import v2
+
     settings = settings or TransformSettings()
     return v2.Compose(
         [
@@ -197,4 +205,6 @@ def eval_transform(settings: TransformSettings | None = None) -> v2.Compose:
 
 
 def _normalized(settings: TransformSettings) -> list[Any]:
+    from torchvision.transforms import v2
+
     return [v2.Normalize(list(settings.mean), list(settings.std)), v2.ToPureTensor()]

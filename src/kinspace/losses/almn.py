@@ -24,15 +24,15 @@ Where we deviate from the print:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.losses.centers import follow, register_centers
-from kinspace.losses.n_pair import anchored_softmax, squared_norms
-from kinspace.numerics import full_precision, unit
-from kinspace.pairs import class_table
+from kinspace.losses.n_pair import center_softmax
+from kinspace.numerics import full_precision, polar, unit, unit_with_pull, with_slopes
 
 __all__ = ["ALMN", "almn_loss", "virtual_points"]
 
@@ -65,10 +65,33 @@ def almn_loss(
 def _loss(
     embeddings: Tensor, labels: Tensor, own: Tensor, beta: float, norm_weight: float, margin: str
 ) -> Tensor:
-    same = class_table(labels)[0]
-    virtual = _beyond(embeddings, own, beta * _chord(embeddings, own, same, margin))
-    terms = anchored_softmax(own, embeddings, (virtual * own).sum(1), same)
-    return terms.mean() + squared_norms(embeddings, norm_weight)
+    x = embeddings.detach()
+    length, toward = polar(x)
+    logits = own @ x.T  # (batch, batch)
+    same = labels[:, None] == labels
+    strength = _strength((length, toward), own, logits, same, (beta, margin))
+    positive = _positive(x, length, toward, own, strength)
+    value, slope = center_softmax(x, length, own, logits, same, positive, norm_weight)
+    return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _positive(
+    x: Tensor, length: Tensor, toward: Tensor, own: Tensor, strength: Tensor
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """g . c for each sample and its slope; g as in `virtual_points`, the strength a constant."""
+    away, pull_away = unit_with_pull(x - own)
+    step = strength * length  # M ||x - c||, (batch, 1)
+    direction, pull_direction = unit_with_pull(torch.addcmul(x, step, away))
+    cosine = (direction * own).sum(1, keepdim=True)
+
+    def slope() -> Tensor:
+        by_moved = pull_direction(length * own)
+        by_length = torch.addcmul(cosine, strength, (by_moved * away).sum(1, keepdim=True))
+        grad = pull_away(step * by_moved).add_(by_moved).addcmul_(by_length, toward)
+        return torch.where(length > 0, grad, own)  # x = 0 is its own virtual point
+
+    return length * cosine, slope
 
 
 @full_precision
@@ -93,8 +116,13 @@ def virtual_points(
             [-0.4472,  1.3416]])
     """
     labels, own = _own_centers(embeddings, labels, centers, beta, margin)
-    same = class_table(labels)[0]
-    return _beyond(embeddings, own, beta * _chord(embeddings, own, same, margin))
+    x = embeddings.detach()
+    same = labels[:, None] == labels
+    strength = _strength(polar(x), own, own @ x.T, same, (beta, margin))
+    length = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    step = strength * length  # M ||x - c||, (batch, 1)
+    moved = torch.addcmul(embeddings, step, unit(embeddings - own))
+    return torch.where(step > 0, unit(moved) * length, embeddings)
 
 
 def _own_centers(
@@ -108,26 +136,25 @@ def _own_centers(
 
 
 @torch.no_grad()
-def _chord(embeddings: Tensor, own: Tensor, same: Tensor, margin: str) -> Tensor:
-    """2 sin of half the angle from each sample to the nearest negative, seen from its center."""
-    toward, centers = unit(embeddings), unit(own)
-    cosines = centers @ toward.T  # (batch, batch)
-    nearest = cosines.scatter_(1, same, -math.inf).max(1)
+def _strength(
+    rows: tuple[Tensor, Tensor],
+    own: Tensor,
+    logits: Tensor,
+    same: Tensor,
+    options: tuple[float, str],
+) -> Tensor:
+    """beta k, (batch, 1): k from the angles of the sample and of the nearest negative."""
+    (length, toward), centers, (beta, margin) = rows, unit(own), options
+    # the cosines but for the length of the center, the same for all of a row
+    by_length = length.T.clamp(min=torch.finfo(length.dtype).tiny)
+    nearest = (logits / by_length).masked_fill_(same, -math.inf).max(1)
     pair = torch.stack([toward.index_select(0, nearest.indices), toward])  # (2, batch, dim)
     # half the angle of two unit vectors; unlike an arc cosine exact for small ones too
     apart = torch.linalg.vector_norm(pair - centers, dim=2)
     half = torch.atan2(apart, torch.linalg.vector_norm(pair + centers, dim=2))
-    gap = half[0] - half[1]  # 0 for a center of 0, which is at one angle from all
+    gap = torch.sub(*half.unbind())  # 0 for a center of 0, which is at one angle from all
     gap = gap.clamp_(min=0) if margin == "clipped" else gap.abs_()
-    return gap.sin_().mul_(2).masked_fill_(nearest.values == -math.inf, 0)
-
-
-def _beyond(embeddings: Tensor, own: Tensor, strength: Tensor) -> Tensor:
-    """Move each sample away from its center on the sphere of its length (Eq. 7)."""
-    length = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
-    step = strength[:, None] * length  # M ||x - c||, (batch, 1)
-    moved = torch.addcmul(embeddings, step, unit(embeddings - own))
-    return torch.where(step > 0, unit(moved) * length, embeddings)
+    return gap.sin_().mul_(2 * beta).masked_fill_(nearest.values == -math.inf, 0)[:, None]
 
 
 class ALMN(nn.Module):

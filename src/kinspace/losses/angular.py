@@ -12,13 +12,14 @@ Wang et al., Deep metric learning with angular loss, ICCV 2017.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.losses.n_pair import anchored_softmax
-from kinspace.numerics import full_precision
-from kinspace.pairs import class_table, next_same
+from kinspace.numerics import exponentials_, full_precision, with_slopes
+from kinspace.pairs import next_same
 
 __all__ = ["Angular", "angular_loss"]
 
@@ -29,20 +30,37 @@ def angular_loss(embeddings: Tensor, labels: Tensor, *, degrees: float = 45.0) -
 
     At 45 degrees t = 1: negatives have logit 0, the positive 4, so the value is log(1 + 2 e^-4).
 
-    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> angular_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.0360)
     """
     labels = checks.with_labels(embeddings, labels, read=False)
-    slope = math.tan(math.radians(_acute(degrees))) ** 2
-    index, real = class_table(labels)
-    partner, has_positive = next_same(index, real)
-    partners = embeddings.index_select(0, partner)
-    positive = 2 * (1 + slope) * (embeddings * partners).sum(1)
-    anchors = 4 * slope * (embeddings + partners)
-    terms = anchored_softmax(anchors, embeddings, positive, index)
-    return (terms * has_positive).mean()
+    tangent = math.tan(math.radians(_acute(degrees))) ** 2
+    value, slope = _value_and_slope(embeddings, labels, tangent)
+    return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(
+    x: Tensor, labels: Tensor, tangent: float
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    index, partner, paired = next_same(labels)
+    partners = x.index_select(0, partner)
+    anchors = (x + partners).mul_(4 * tangent)
+    own = (x * partners).sum(1, keepdim=True).mul_(-2 * (1 + tangent))
+    logits = torch.addmm(own, anchors, x.T).scatter_(1, index, -math.inf)
+    sums, terms = exponentials_(logits, plus_one=True)
+    paired = paired[:, None]
+
+    def slope() -> Tensor:
+        weights = logits.mul_(paired / sums.mul_(len(x)))
+        pull = weights.sum(1, keepdim=True).mul_(-2 * (1 + tangent))
+        by_anchors = (weights @ x).mul_(4 * tangent)
+        by_partners = torch.addcmul(by_anchors, pull, x)
+        grad = torch.addmm(by_anchors, weights.T, anchors).addcmul_(pull, partners)
+        return grad.index_add_(0, partner, by_partners)
+
+    return terms.mul_(paired).mean(), slope
 
 
 def _acute(degrees: float) -> float:

@@ -39,8 +39,8 @@ def update_centers(
 
 
 def _moved(centers: Tensor, sums: Tensor, counts: Tensor, rate: float) -> Tensor:
-    counts = counts[:, None]
-    return centers + (sums - counts * centers) * (rate / (1 + counts))
+    pull = torch.addcmul(sums, counts[:, None], centers, value=-1)
+    return torch.addcmul(centers, pull, (1 + counts).reciprocal_()[:, None], value=rate)
 
 
 class HasCenters(Protocol):
@@ -72,7 +72,7 @@ def follow(module: HasCenters, embeddings: Tensor, labels: Tensor) -> tuple[Tens
     sums, counts = class_sums(embeddings.to(centers.dtype), labels, len(centers))
     present = counts > 0
     means = sums / counts.clamp(min=1)[:, None]
-    started = torch.where((present & ~module.seen)[:, None], means, centers)
+    started = torch.where((present > module.seen)[:, None], means, centers)
     if module.training:
         centers.copy_(_moved(started, sums, counts, module.rate))
         module.seen |= present

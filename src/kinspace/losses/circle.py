@@ -13,12 +13,14 @@ Sun et al., Circle loss: a unified perspective of pair similarity optimization, 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace import checks
-from kinspace.numerics import full_precision, log_sum_exp, unit
+from kinspace.numerics import exponentials_, full_precision, unit_with_pull, with_slopes
 from kinspace.pairs import class_table
 
 __all__ = ["Circle", "circle_loss"]
@@ -40,17 +42,34 @@ def circle_loss(
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin", margin)
     checks.positive("scale", scale)
-    x = unit(embeddings)
+    value, slope = _value_and_slope(embeddings, labels, margin, scale)
+    return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(
+    embeddings: Tensor, labels: Tensor, margin: float, scale: float
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    x, pull_back = unit_with_pull(embeddings)
     cosines = x @ x.T
     index, positive = class_table(labels)
     similar = cosines.gather(1, index)  # (batch, class)
-    pace = (1 + margin - similar.detach()).relu_().mul_(-scale)
-    pull = log_sum_exp(pace * (similar - (1 - margin)), positive)
-    pace = (cosines.detach() + margin).relu_().mul_(scale)
-    total = pull + log_sum_exp(pace * (cosines - margin), without=index)
-    lacking = total == -math.inf  # no positive or no negative
-    terms = functional.softplus(total.masked_fill(lacking, 0)).masked_fill(lacking, 0)
-    return terms.sum() / (~lacking).sum().clamp(min=1)
+    pull_pace = (1 + margin - similar).relu_().mul_(-scale)
+    pulls = similar.sub_(1 - margin).mul_(pull_pace).masked_fill_(~positive, -math.inf)
+    push_pace = (cosines + margin).relu_().mul_(scale)
+    pushes = cosines.sub_(margin).mul_(push_pace).scatter_(1, index, -math.inf)
+    pull_sums, pull = exponentials_(pulls)
+    push_sums, push = exponentials_(pushes)
+    total = pull + push  # (batch, 1); -inf without a positive or without a negative
+    count = (total > -math.inf).sum().clamp_(min=1)
+
+    def slope() -> Tensor:
+        share = torch.sigmoid(total) / count
+        pushes.mul_(push_pace).mul_(share / push_sums)
+        pushes.scatter_add_(1, index, pulls.mul_(pull_pace).mul_(share / pull_sums))
+        return pull_back((pushes + pushes.T) @ x)
+
+    return functional.softplus(total).sum() / count, slope
 
 
 class Circle(nn.Module):

@@ -11,12 +11,14 @@ DML-DA paper Eq. 2, after Hadsell et al. 2006 (who use max(0, margin - distance)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import squared_distances
-from kinspace.numerics import full_precision
+from kinspace.distances import distances_with_pull
+from kinspace.numerics import full_precision, with_slopes
 from kinspace.pairs import class_table
 
 __all__ = ["Contrastive", "contrastive_loss"]
@@ -39,7 +41,15 @@ def contrastive_loss(
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin", margin)
     checks.choice("reduction", reduction, REDUCTIONS)
-    squares = squared_distances(embeddings)
+    value, slope = _value_and_slope(embeddings, labels, margin, reduction)
+    return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(
+    embeddings: Tensor, labels: Tensor, margin: float, reduction: str
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    squares, pull_back = distances_with_pull(embeddings)
     index, positive = class_table(labels)
     same = positive.sum().to(squares.dtype)  # ordered pairs: each unordered one twice
     different = len(labels) * (len(labels) - 1) - same
@@ -49,11 +59,12 @@ def contrastive_loss(
         pull = push = torch.full_like(same, 0.5) / (
             1 if reduction == "sum" else max(1, len(labels) * (len(labels) - 1) / 2)
         )
-    # The weight of each distance is a constant: no table for a hinge, nor for its gradient.
-    active = (squares.detach() < margin).scatter_(1, index, False)
+    # The weight of each distance is a constant: no table for a hinge.
+    active = (squares < margin).scatter_(1, index, False)
     weights = active * -push
     weights.scatter_add_(1, index, positive * pull)
-    return (weights * squares).sum() + margin * push * active.sum()
+    value = squares.mul_(weights).sum() + margin * push * active.sum()
+    return value, lambda: pull_back(weights)
 
 
 class Contrastive(nn.Module):

@@ -13,15 +13,15 @@ ALMN paper Eq. 12; Liu et al., Large-margin softmax loss, ICML 2016.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.losses.centers import follow, register_centers
-from kinspace.losses.n_pair import anchored_softmax, squared_norms
-from kinspace.numerics import full_precision, unit
-from kinspace.pairs import class_table
+from kinspace.losses.n_pair import center_softmax
+from kinspace.numerics import full_precision, polar, with_slopes
 
 __all__ = ["FixedMargin", "fixed_margin_loss"]
 
@@ -51,21 +51,42 @@ def fixed_margin_loss(
 def _loss(
     embeddings: Tensor, labels: Tensor, own: Tensor, multiplier: int, norm_weight: float
 ) -> Tensor:
-    lengths = torch.linalg.vector_norm(embeddings, dim=1) * torch.linalg.vector_norm(own, dim=1)
-    cosine = (unit(embeddings) * unit(own)).sum(1)
-    positive = lengths * _multiplied(cosine, multiplier)
-    terms = anchored_softmax(own, embeddings, positive, class_table(labels)[0])
-    return terms.mean() + squared_norms(embeddings, norm_weight)
+    x = embeddings.detach()
+    length, toward = polar(x)
+    same = labels[:, None] == labels
+    positive = _positive(length, toward, own, multiplier)
+    value, slope = center_softmax(x, length, own, own @ x.T, same, positive, norm_weight)
+    return with_slopes(value, (embeddings, slope))
 
 
-def _multiplied(cosine: Tensor, multiplier: int) -> Tensor:
-    """psi of the angle, from its cosine."""
-    angle = cosine.detach().clamp(-1, 1).acos()
-    turns = (angle * (multiplier / math.pi)).floor().clamp(max=multiplier - 1)
-    before, chebyshev = torch.ones_like(cosine), cosine
+@torch.no_grad()
+def _positive(
+    length: Tensor, toward: Tensor, own: Tensor, multiplier: int
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """||x|| ||c|| psi for each sample, (batch, 1), and its slope."""
+    reach, center = polar(own)
+    cosine = (toward * center).sum(1, keepdim=True)
+    psi, steepness = _multiplied(cosine, multiplier)
+
+    def slope() -> Tensor:
+        # ||c|| psi along x, and across it ||c|| psi' times the part of the center that is there
+        along = torch.addcmul(psi, steepness, cosine, value=-1)
+        return (along * toward).addcmul_(steepness * (length > 0), center).mul_(reach)
+
+    return length * reach * psi, slope
+
+
+def _multiplied(cosine: Tensor, multiplier: int) -> tuple[Tensor, Tensor]:
+    """psi of the angle, from its cosine, and its slope by the cosine."""
+    angle = cosine.clamp(-1, 1).acos_()
+    turns = angle.mul_(multiplier / math.pi).floor_().clamp_(max=multiplier - 1)
+    # Chebyshev polynomials of the second kind: T_m = cos U_{m-1} - U_{m-2} and T_m' = m U_{m-1}
+    before, second = torch.zeros_like(cosine), torch.ones_like(cosine)
     for _ in range(multiplier - 1):
-        before, chebyshev = chebyshev, 2 * cosine * chebyshev - before
-    return torch.where(turns % 2 == 0, chebyshev, -chebyshev) - 2 * turns
+        before, second = second, 2 * cosine * second - before
+    sign = 1 - 2 * (turns % 2)
+    psi = (cosine * second - before).mul_(sign).sub_(turns, alpha=2)
+    return psi, (multiplier * second).mul_(sign)
 
 
 class FixedMargin(nn.Module):

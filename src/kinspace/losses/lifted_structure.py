@@ -13,13 +13,14 @@ Eq. 3.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import euclidean_distances
-from kinspace.numerics import full_precision, log_sum_exp
+from kinspace.distances import distances_with_pull
+from kinspace.numerics import exponentials_, full_precision, with_slopes
 from kinspace.pairs import class_table
 
 __all__ = ["LiftedStructure", "lifted_structure_loss"]
@@ -37,14 +38,30 @@ def lifted_structure_loss(embeddings: Tensor, labels: Tensor, *, margin: float =
     """
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin", margin)
-    distances = euclidean_distances(embeddings)
+    value, slope = _value_and_slope(embeddings, labels, margin)
+    return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(
+    embeddings: Tensor, labels: Tensor, margin: float
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    distances, pull = distances_with_pull(embeddings, root=True)
     index, positive = class_table(labels)  # each unordered pair appears twice
-    push = log_sum_exp(margin - distances, without=index)
-    alone = push == -math.inf  # no negative at all
-    push = push.masked_fill(alone, 0)  # (batch,)
-    bound = torch.logaddexp(push[:, None], push[index]) + distances.gather(1, index)
-    terms = bound.masked_fill(~positive | alone[:, None], 0).relu().square()
-    return terms.sum() / (2 * positive.sum().clamp(min=1))
+    weights = (margin - distances).scatter_(1, index, -math.inf)
+    sums, push = exponentials_(weights)
+    push.clamp_(min=torch.finfo(push.dtype).min)  # no negative: a number to reckon with, not -inf
+    other = push[:, 0][index]  # (batch, class)
+    bounds = torch.logaddexp(push, other).add_(distances.gather(1, index))
+    bounds = bounds.relu_().mul_(positive)
+    pulls = bounds / positive.sum().clamp_(min=1)
+
+    def slope() -> Tensor:
+        # a sample's negatives count in both orders of each of its pairs, by their share there
+        shares = other.sub_(push).neg_().sigmoid_().mul_(pulls).sum(1, keepdim=True)
+        return pull(weights.mul_(shares / sums * -2).scatter_add_(1, index, pulls))
+
+    return (bounds * pulls).sum() / 2, slope
 
 
 class LiftedStructure(nn.Module):

@@ -17,13 +17,16 @@ zero gradient on normalized embeddings. Here V enters once. eps keeps a batch of
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import squared_distances
-from kinspace.numerics import full_precision, log_sum_exp
-from kinspace.pairs import class_slots, class_sums
+from kinspace.distances import cross_distances_with_pull
+from kinspace.numerics import exponentials_, full_precision, with_slopes
+from kinspace.pairs import class_sums, classes
 
 __all__ = ["Magnet", "magnet_loss", "magnet_terms"]
 
@@ -48,9 +51,12 @@ def magnet_loss(
     >>> magnet_loss(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
     tensor(0.5000)
     """
-    return magnet_terms(embeddings, clusters, cluster_labels, alpha=alpha, eps=eps).mean()
+    _check_options(alpha, eps)
+    clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
+    return _loss(embeddings, clusters, cluster_labels, alpha, eps)[0]
 
 
+@torch.no_grad()
 @full_precision
 def magnet_terms(
     embeddings: Tensor,
@@ -62,32 +68,61 @@ def magnet_terms(
 ) -> Tensor:
     """The loss of each sample, (batch,): what the neighborhood sampler keeps to choose its seeds.
 
+    Without a gradient; `magnet_loss` has it.
+
     >>> x = torch.tensor([[-1.0], [1.0], [1.0], [3.0]])
     >>> magnet_terms(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
     tensor([0., 1., 1., 0.])
     """
-    checks.finite("alpha", alpha)
-    checks.finite("eps", eps, at_least=0)
+    _check_options(alpha, eps)
     clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
-    return _terms(embeddings, clusters, cluster_labels, alpha, eps)[0]
+    return _terms(embeddings, clusters, cluster_labels, alpha, eps)[0][:, 0]
 
 
 @full_precision
-def _terms(
+def _loss(
     embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, alpha: float, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each sample, and V without eps."""
+    """The loss, and V without eps."""
+    terms, variance, slope = _terms(embeddings, clusters, cluster_labels, alpha, eps)
+    return with_slopes(terms.mean(), (embeddings, slope)), variance
+
+
+@torch.no_grad()
+def _terms(
+    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, alpha: float, eps: float
+) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
+    """The loss of each sample (batch, 1), V without eps, and the gradient of the mean loss."""
     sums, counts = class_sums(embeddings, clusters, len(cluster_labels))
-    means = sums / counts.clamp(min=1)[:, None]
-    squares = squared_distances(embeddings, means)  # (batch, clusters)
-    own = squares.gather(1, clusters[:, None])[:, 0]
-    variance = own.sum() / max(len(own) - 1, 1)
+    sizes = counts.clamp(min=1)[:, None]
+    squares, pull = cross_distances_with_pull(embeddings, sums / sizes)  # (batch, clusters)
+    column = clusters[:, None]
+    own = squares.gather(1, column)
+    freedom = max(len(own) - 1, 1)
+    variance = own.sum() / freedom
     scale = 0.5 / (variance + eps)
-    impostors = cluster_labels != cluster_labels[clusters][:, None]
-    impostors &= counts > 0
-    nearest = log_sum_exp(squares * -scale, impostors)
-    gap = own * scale + alpha + nearest  # -inf, and so 0, where there is no impostor
-    return gap.relu(), variance.detach()
+    hidden = (cluster_labels == cluster_labels[column]).logical_or_(counts == 0)
+    weights = (squares * -scale).masked_fill_(hidden, -math.inf)
+    norms, nearest = exponentials_(weights)
+    # -inf, and so 0, where there is no impostor
+    terms = torch.addcmul(nearest, own, scale).add_(alpha).relu_()
+
+    def slope() -> Tensor:
+        active = terms.sign().div_(len(own))
+        weights.mul_(active / norms)
+        # by the scale 1/(2V), which moves by -2 scale^2 dV
+        by_scale = (active * own).sum() - squares.mul_(weights).sum()
+        by_own = torch.addcmul(active * scale, by_scale, scale.square(), value=-2 / freedom)
+        weights.mul_(-scale).scatter_(1, column, by_own)  # 0 there: it is no impostor of itself
+        by_rows, by_means = pull(weights)
+        return by_rows.add_(by_means.div_(sizes).index_select(0, clusters))
+
+    return terms, variance, slope
+
+
+def _check_options(alpha: float, eps: float) -> None:
+    checks.finite("alpha", alpha)
+    checks.finite("eps", eps, at_least=0)
 
 
 def _clusters(
@@ -144,17 +179,16 @@ class Magnet(nn.Module):
         if (clusters is None) != (cluster_labels is None):
             raise ValueError("Magnet: expected both clusters and cluster_labels, or neither")
         if clusters is None or cluster_labels is None:
-            labels = checks.with_labels(embeddings, labels)
-            clusters = class_slots(labels)
-            cluster_labels = torch.zeros_like(labels).scatter_(0, clusters, labels)
+            labels = checks.with_labels(embeddings, labels, read=False)
+            cluster_labels, clusters = classes(labels)
         else:
             clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
-        terms, variance = _terms(embeddings, clusters, cluster_labels, self.alpha, self.eps)
+        loss, variance = _loss(embeddings, clusters, cluster_labels, self.alpha, self.eps)
         if self.training:
             self.batches += 1
             share = (1 / self.batches).clamp(min=1 - self.momentum)
             self.variance.lerp_(variance.to(self.variance.dtype), share.to(self.variance.dtype))
-        return terms.mean()
+        return loss
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}, eps={self.eps}, momentum={self.momentum}"

@@ -10,13 +10,18 @@ Wu et al., Sampling matters in deep embedding learning, ICCV 2017, Eq. 5-6.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from kinspace import checks
-from kinspace.distances import euclidean_distances
-from kinspace.miners.distance_weighted import drawn_triplets
-from kinspace.numerics import full_precision, raise_half, unit
+from kinspace.distances import distances_with_pull
+from kinspace.miners.distance_weighted import drawn_negatives
+from kinspace.numerics import full_precision, unit_with_pull, with_slopes
+from kinspace.pairs import class_table
 
 __all__ = ["Margin", "margin_loss"]
 
@@ -46,15 +51,45 @@ def margin_loss(
             )
     else:
         checks.finite("boundary", boundary)
-    return _hinges(euclidean_distances(embeddings), triplets, margin, boundary)
+    squares, pull = distances_with_pull(embeddings)
+    pairs = triplets[:, 0] * len(embeddings) + triplets[:, 1:].T  # (2, T)
+    value, slopes, by_squares = _hinges(squares, pairs, boundary, margin)
+    sources = [(embeddings, lambda: pull(by_squares()))]
+    if isinstance(boundary, Tensor):
+        sources.append((boundary, lambda: -slopes.sum(0)))
+    return with_slopes(value, *sources)
 
 
-def _hinges(distances: Tensor, triplets: Tensor, margin: float, boundary: float | Tensor) -> Tensor:
-    anchor, positive, negative = triplets.unbind(1)
-    pull = (distances[anchor, positive] - boundary + margin).relu()
-    push = (boundary - distances[anchor, negative] + margin).relu()
-    active = (pull > 0).sum() + (push > 0).sum()
-    return (pull.sum() + push.sum()) / active.clamp(min=1)
+@torch.no_grad()
+def _hinges(
+    squares: Tensor,
+    pairs: Tensor,
+    boundary: float | Tensor,
+    margin: float,
+    used: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
+    """The loss, its slopes by the distances, and what makes its slope by the table of squares.
+
+    pairs: places in the table (2, ...), of anchor and positive and of anchor and negative.
+    """
+    distances = squares.take(pairs).sqrt_()
+    hinges = distances - boundary
+    hinges[1].neg_()
+    hinges = hinges.add_(margin).relu_()
+    if used is not None:
+        hinges *= used
+    slopes = hinges.sign()
+    active = slopes.sum().clamp_(min=1)
+    slopes[1].neg_()
+    slopes /= active
+
+    def by_squares() -> Tensor:
+        each = slopes / functional.threshold(distances, 0, math.inf).mul_(2)
+        table = torch.zeros_like(squares)
+        table.view(-1).scatter_add_(0, pairs.flatten(), each.flatten())
+        return table
+
+    return hinges.sum() / active, slopes, by_squares
 
 
 def _triplets(triplets: Tensor, embeddings: Tensor) -> Tensor:
@@ -116,21 +151,41 @@ class Margin(nn.Module):
         generator = torch.Generator().manual_seed(self.seed + int(self.calls))
         if self.training:
             self.calls += 1
-        distances, dim = euclidean_distances(unit(raise_half(embeddings))), embeddings.shape[1]
-        triplets = drawn_triplets(
-            distances.detach(),
-            dim,
-            labels,
-            generator,
-            cutoff=self.cutoff,
-            nonzero_cutoff=self.nonzero_cutoff,
-        )
-        own = self.boundary.to(distances.dtype).index_select(0, labels)
-        loss = _hinges(distances, triplets, self.margin, own.index_select(0, triplets[:, 0]))
-        return loss + self.boundary_weight * own.mean() if self.boundary_weight else loss
+        return _drawn_loss(embeddings, labels, generator, self)
 
     def extra_repr(self) -> str:
         return (
             f"margin={self.margin}, boundary_weight={self.boundary_weight}, "
             f"cutoff={self.cutoff}, nonzero_cutoff={self.nonzero_cutoff}, seed={self.seed}"
         )
+
+
+@full_precision
+def _drawn_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    generator: torch.Generator,
+    module: Margin,
+) -> Tensor:
+    index, positive = class_table(labels)
+    x, pull_unit = unit_with_pull(embeddings)
+    squares, pull = distances_with_pull(x)
+    cutoffs = (module.cutoff, module.nonzero_cutoff)
+    negative, possible = drawn_negatives(squares, index, x.shape[1], generator, cutoffs)
+    size, boundary = len(x), module.boundary
+    rows = torch.arange(0, size * size, size, device=x.device)[:, None]
+    pairs = torch.stack([index, negative]).add_(rows)  # (2, batch, class)
+    own = boundary.detach().to(x.dtype).index_select(0, labels)[:, None]
+    used = positive & possible
+    value, slopes, by_squares = _hinges(squares, pairs, own, module.margin, used)
+    if module.boundary_weight:
+        value = value + module.boundary_weight * own.mean()
+
+    def by_boundary() -> Tensor:
+        each = slopes.sum((0, 2)).neg_().add_(module.boundary_weight / size)
+        grad = each.new_zeros(boundary.shape).index_add_(0, labels, each)
+        return grad.to(boundary.dtype)
+
+    return with_slopes(
+        value, (embeddings, lambda: pull_unit(pull(by_squares()))), (boundary, by_boundary)
+    )

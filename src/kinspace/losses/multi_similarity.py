@@ -12,11 +12,15 @@ Wang et al., Multi-similarity loss with general pair weighting, CVPR 2019, Eq. 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.miners.multi_similarity import multi_similarity
-from kinspace.numerics import full_precision, log1p_sum_exp, unit
+from kinspace.miners.multi_similarity import mined
+from kinspace.numerics import exponentials_, full_precision, unit_with_pull, with_slopes
+from kinspace.pairs import class_table
 
 __all__ = ["MultiSimilarity", "multi_similarity_loss"]
 
@@ -36,7 +40,6 @@ def multi_similarity_loss(
     Same pairs have cosine 1 and different ones 0, base 0, nothing mined away:
     1/2 log(1 + e^-2) + log(1 + 2).
 
-    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> multi_similarity_loss(x, labels, beta=1.0, base=0.0, mining_margin=None)
@@ -44,13 +47,30 @@ def multi_similarity_loss(
     """
     labels = checks.with_labels(embeddings, labels, read=False)
     _check_options(alpha, beta, base, mining_margin)
-    x = unit(embeddings)
-    cosines = x @ x.T
-    index, pulled, pushed = multi_similarity(cosines.detach(), labels, margin=mining_margin)
-    pull = log1p_sum_exp(-alpha * (cosines.gather(1, index) - base), pulled) / alpha
-    push = log1p_sum_exp(beta * (cosines - base), pushed) / beta
-    both = pulled.any(1) & pushed.any(1)
-    return ((pull + push) * both).mean()
+    value, slope = _value_and_slope(embeddings, labels, (alpha, beta, base), mining_margin)
+    return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(
+    embeddings: Tensor,
+    labels: Tensor,
+    weighting: tuple[float, float, float],
+    mining_margin: float | None,
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    alpha, beta, base = weighting
+    x, pull_back = unit_with_pull(embeddings)
+    index, positive = class_table(labels)
+    pulls, pushes, both = mined(x @ x.T, index, positive, mining_margin)
+    pull_sums, pull = exponentials_(pulls.sub_(base).mul_(-alpha), plus_one=True)
+    push_sums, push = exponentials_(pushes.sub_(base).mul_(beta), plus_one=True)
+
+    def slope() -> Tensor:
+        pushes.mul_(both / push_sums.mul_(len(x)))
+        pushes.scatter_add_(1, index, pulls.mul_(both / pull_sums.mul_(-len(x))))
+        return pull_back((pushes + pushes.T) @ x)
+
+    return pull.div_(alpha).add_(push, alpha=1 / beta).mul_(both).mean(), slope
 
 
 def _check_options(alpha: float, beta: float, base: float, mining_margin: float | None) -> None:

@@ -14,16 +14,19 @@ positive; over a batch that is the same loss with "previous" in place of "next".
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.numerics import full_precision, log1p_sum_exp
-from kinspace.pairs import class_table, next_same
+from kinspace.numerics import exponentials_, full_precision, with_slopes
+from kinspace.pairs import next_same
 
-__all__ = ["NPair", "anchored_softmax", "n_pair_loss"]
+__all__ = ["NPair", "center_softmax", "n_pair_loss"]
+
+MODERATE = 40.0  # squared lengths up to which exp(x_i . x_j) is far from the ends of float32
+STRIPE = 256  # rows of the half table that are done at a time
 
 
 @full_precision
@@ -38,71 +41,103 @@ def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0)
     """
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("norm_weight", norm_weight, at_least=0)
-    index, positive = class_table(labels)
-    partner, has_positive = next_same(index, positive)
-    terms = anchored_softmax(None, embeddings, partner, index)
-    loss = (terms * has_positive).mean()
-    return loss + squared_norms(embeddings, norm_weight) if norm_weight else loss
+    value, slope = _value_and_slope(embeddings, labels)
+    if not norm_weight:
+        return with_slopes(value, (embeddings, slope))
+    x = embeddings.detach()
+    value = value + x.square().sum() * (norm_weight / (2 * len(x)))
+    return with_slopes(value, (embeddings, lambda: slope().add_(x, alpha=norm_weight / len(x))))
 
 
-def anchored_softmax(
-    anchors: Tensor | None, embeddings: Tensor, positive: Tensor, own: Tensor
-) -> Tensor:
-    """log(1 + sum_j exp(a_i . x_j - positive_i)) for each anchor i, without j in row i of `own`.
+@torch.no_grad()
+def _value_and_slope(x: Tensor, labels: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+    index, partner, paired = next_same(labels)
+    if _moderate(x):
+        return _by_stripes(x, index, partner, paired)
+    partner, paired = partner[:, None], paired[:, None]
+    logits = x @ x.T
+    logits.sub_(logits.gather(1, partner)).scatter_(1, index, -math.inf)
+    sums, terms = exponentials_(logits, plus_one=True)
 
-    anchors: None for the embeddings themselves. positive: the positive logits, or the index of
-    the sample x_p that makes each, a_i . x_p.
+    def slope() -> Tensor:
+        weights = logits.mul_(paired / sums.mul_(len(x)))
+        # the positive is of the own class, at 0 so far
+        weights.scatter_(1, partner, weights.sum(1, keepdim=True).neg_())
+        return (weights + weights.T) @ x
+
+    return terms.mul_(paired).mean(), slope
+
+
+def _moderate(x: Tensor) -> bool:
+    """Whether exponentials of inner products fit as they are; not asked where it has a price."""
+    if x.is_cuda or torch.compiler.is_compiling():
+        return False
+    return float(torch.linalg.vector_norm(x, dim=1).amax()) ** 2 <= MODERATE
+
+
+def _by_stripes(
+    x: Tensor, index: Tensor, partner: Tensor, paired: Tensor
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """The same on half the table, which is symmetric if nothing is taken from its exponents.
+
+    The gradient by x_i . x_j is then E_ij (a_i + a_j), with one product back to the samples.
     """
-    return _AnchoredSoftmax.apply(anchors, embeddings, positive, own)  # type: ignore[no-any-return,no-untyped-call]
+    size = len(x)
+    partners = x.index_select(0, partner)
+    own = (x * partners).sum(1).exp_()
+    table = x.new_empty(size, size)
+    stripes = [
+        (start, start + STRIPE, table[start : start + STRIPE, start:])
+        for start in range(0, size, STRIPE)
+    ]
+    for start, end, stripe in stripes:
+        torch.mm(x[start:end], x[start:].T, out=stripe).exp_()
+    table.scatter_(1, index, 0)
+    sums = torch.cat([stripe.sum(1) for _, _, stripe in stripes])
+    for _, end, stripe in stripes[:-1]:
+        sums[end:] += stripe[:, STRIPE:].sum(0)
+
+    def slope() -> Tensor:
+        shares = paired / (own + sums).mul_(size)
+        pull = (shares * sums).neg_()[:, None]
+        grad = (partners * pull).index_add_(0, partner, x * pull)
+        for start, end, stripe in stripes:
+            stripe.mul_(shares[start:end, None] + shares[start:])
+            grad[start:end].addmm_(stripe, x[start:])
+            if end < size:
+                grad[end:].addmm_(stripe[:, STRIPE:].T, x[start:end])
+        return grad
+
+    return (sums / own).log1p_().mul_(paired).mean(), slope
 
 
-class _AnchoredSoftmax(torch.autograd.Function):
-    """Keeps one table, the exponentials, where logits and their log-sum-exp would keep more."""
+@torch.no_grad()
+def center_softmax(
+    x: Tensor,
+    lengths: Tensor,
+    own: Tensor,
+    logits: Tensor,
+    same: Tensor,
+    positive: tuple[Tensor, Callable[[], Tensor]],
+    norm_weight: float,
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """mean_i log(1 + sum_{j: y_j != y_i} exp(x_j . c_i - p_i)) + w/(2N) sum_i ||x_i||^2.
 
-    @staticmethod
-    def forward(
-        ctx: Any, anchors: Tensor | None, embeddings: Tensor, positive: Tensor, own: Tensor
-    ) -> Tensor:
-        logits = _logits(anchors, embeddings, positive).scatter_(1, own, -math.inf)
-        top = logits.amax(1, keepdim=True).clamp_(min=0)
-        exponentials = logits.sub_(top).exp_()
-        # 1 + sum in units of exp(top), less 1: exact for the smallest sums, where top is 0
-        excess = exponentials.sum(1, keepdim=True) + torch.expm1(-top)
-        ctx.save_for_backward(anchors, embeddings, positive, own, exponentials, excess)
-        return (torch.log1p(excess) + top)[:, 0]
+    lengths: those of the x_i; own: the centers c_i; logits: x_j . c_i, used up; positive: the p_i
+    and their slope, that of each p_i by x_i. Returns the value and its slope.
+    """
+    sums, terms = exponentials_(
+        logits.sub_(positive[0]).masked_fill_(same, -math.inf), plus_one=True
+    )
+    size = len(x)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        anchors, embeddings, positive, own, exponentials, excess = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for a second derivative: all of it again, on the graph
-            logits = _logits(anchors, embeddings, positive).scatter(1, own, -math.inf)
-            weights = torch.exp(logits - log1p_sum_exp(logits)[:, None]) * grad[:, None]
-        else:
-            weights = exponentials * (grad[:, None] / (1 + excess))
-        total = weights.sum(1, keepdim=True)
-        to_positive = -total[:, 0] if positive.is_floating_point() else None
-        if to_positive is None:  # the positive is in `own`, at 0
-            put = weights.scatter if torch.is_grad_enabled() else weights.scatter_
-            weights = put(1, positive[:, None], -total)
-        to_anchors = weights @ embeddings
-        if anchors is None:
-            return None, torch.addmm(to_anchors, weights.T, embeddings), to_positive, None
-        return to_anchors, weights.T @ anchors, to_positive, None
+    def slope() -> Tensor:
+        weights = logits.div_(sums.mul_(size))
+        pull = weights.sum(1, keepdim=True)
+        grad = torch.addmm(x, weights.T, own, beta=norm_weight / size)
+        return grad.addcmul_(pull, positive[1](), value=-1)
 
-
-def _logits(anchors: Tensor | None, embeddings: Tensor, positive: Tensor) -> Tensor:
-    """a_i . x_j less the positive logit, (batch, batch)."""
-    anchors = embeddings if anchors is None else anchors
-    if positive.is_floating_point():  # as the start of the matrix product: no table of its own
-        return torch.addmm(-positive[:, None], anchors, embeddings.T)
-    logits = anchors @ embeddings.T
-    own = logits.gather(1, positive[:, None])
-    return logits - own if torch.is_grad_enabled() else logits.sub_(own)
-
-
-def squared_norms(embeddings: Tensor, weight: float) -> Tensor:
-    """weight/2 times the mean squared length of the embeddings."""
-    return embeddings.square().sum() * (weight / (2 * len(embeddings)))
+    return terms.addcmul_(lengths, lengths, value=norm_weight / 2).mean(), slope
 
 
 class NPair(nn.Module):

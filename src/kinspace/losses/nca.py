@@ -10,14 +10,14 @@ keeps the sample itself in both sums (a constant exp(0) that hides the rest); he
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import squared_distances
-from kinspace.numerics import full_precision, log_sum_exp
+from kinspace.distances import distances_with_pull
+from kinspace.numerics import full_precision, with_slopes
 from kinspace.pairs import class_table
 
 __all__ = ["NCA", "nca_loss"]
@@ -33,12 +33,29 @@ def nca_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
     tensor(0.2472)
     """
     labels = checks.with_labels(embeddings, labels, read=False)
+    value, slope = _value_and_slope(embeddings, labels)
+    return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
     index, positive = class_table(labels)
-    logits = squared_distances(embeddings).neg_()
-    near = log_sum_exp(logits.gather(1, index), positive)
-    itself = torch.arange(len(labels), device=labels.device)[:, None]
-    terms = log_sum_exp(logits, without=itself) - near
-    return terms.masked_fill(near == -math.inf, 0).mean()
+    squares, pull = distances_with_pull(embeddings)
+    largest = torch.finfo(squares.dtype).max
+    squares.fill_diagonal_(largest)  # not infinity: a row of nothing else would have no softmax
+    chances = squares.neg_().log_softmax(1)  # the logs, (batch, batch)
+    near = chances.gather(1, index).masked_fill_(~positive, -largest)  # (batch, class)
+    shares = near.softmax(1)
+    # less the log of the sum of the positives' chances: the greatest share is exp(top) over it
+    terms = shares.amax(1, keepdim=True).log_().sub_(near.amax(1, keepdim=True))
+    paired = positive.any(1, keepdim=True)
+
+    def slope() -> Tensor:
+        # by the squared distances: the share among the positives less the chance among all
+        weights = chances.exp_().neg_().scatter_add_(1, index, shares)
+        return pull(weights.mul_(paired.to(weights.dtype).div_(len(labels))))
+
+    return terms.mul_(paired).mean(), slope
 
 
 class NCA(nn.Module):

@@ -54,7 +54,8 @@ def triplet_loss(
     >>> triplet_loss(x, torch.tensor([0, 0, 1]), margin=4.0)
     tensor(0.5000)
     """
-    labels = checks.with_labels(embeddings, labels)
+    # the other two look at the labels when they make a table of classes
+    labels = checks.with_labels(embeddings, labels, read=mining == "batch_hard")
     checks.finite("margin", margin)
     checks.choice("mining", mining, MININGS)
     checks.choice("reduction", reduction, REDUCTIONS)

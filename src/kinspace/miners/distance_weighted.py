@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from kinspace import checks
-from kinspace.distances import euclidean_distances
+from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision, unit
-from kinspace.pairs import class_table, different_pairs
+from kinspace.pairs import class_table
 
-__all__ = ["distance_weighted", "distance_weights", "drawn_triplets"]
+__all__ = ["distance_weighted", "distance_weights", "drawn_negatives"]
 
 
 @torch.no_grad()
@@ -37,11 +37,12 @@ def distance_weights(
     >>> distance_weights(x, torch.tensor([0, 0, 1, 1]))[0]
     tensor([0.0000, 0.0000, 0.5858, 0.4142])
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    distances = euclidean_distances(unit(embeddings))
-    return _weights(distances, embeddings.shape[1], labels, cutoff, nonzero_cutoff)
+    squares, index = squared_distances(unit(embeddings)), class_table(labels)[0]
+    weights = _weights(squares, index, embeddings.shape[1], cutoff, nonzero_cutoff)
+    return weights.nan_to_num_(0)
 
 
 @torch.no_grad()
@@ -61,56 +62,48 @@ def distance_weighted(
     tensor([[0, 1, 2],
             [1, 0, 2]])
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    distances = euclidean_distances(unit(embeddings))
-    weights = _weights(distances, embeddings.shape[1], labels, cutoff, nonzero_cutoff)
-    return _drawn(weights, labels, generator)
+    squares, (index, positive) = squared_distances(unit(embeddings)), class_table(labels)
+    cutoffs = (cutoff, nonzero_cutoff)
+    negative, possible = drawn_negatives(squares, index, embeddings.shape[1], generator, cutoffs)
+    anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
+    return torch.stack([anchors, index, negative], dim=2)[positive & possible]
 
 
-def drawn_triplets(
-    distances: Tensor,
+def drawn_negatives(
+    squares: Tensor,
+    index: Tensor,
     dim: int,
-    labels: Tensor,
-    generator: torch.Generator,
-    *,
-    cutoff: float,
-    nonzero_cutoff: float,
-) -> Tensor:
-    """`distance_weighted` on the distances of checked rows of length 1."""
-    weights = _weights(distances.clone(), dim, labels, cutoff, nonzero_cutoff)
-    return _drawn(weights, labels, generator)
+    generator: torch.Generator | None,
+    cutoffs: tuple[float, float],
+) -> tuple[Tensor, Tensor]:
+    """A negative for each entry of the table of classes (batch, class), and who has one (batch, 1).
 
-
-def _drawn(weights: Tensor, labels: Tensor, generator: torch.Generator | None) -> Tensor:
-    # Drawn by inverse cumulative weights, one draw a positive: no (triplets, batch) table.
-    steps = weights.cumsum(1)
+    squares: the squared distances of rows of length 1, in `dim` dimensions.
+    """
+    # Drawn by inverse cumulative weights: no table of one row a draw.
+    steps = _weights(squares, index, dim, *cutoffs).cumsum_(1)
     total = steps[:, -1:]
-    index, real = class_table(labels)
     draws = torch.rand(
         index.shape, generator=generator, device=None if generator is None else generator.device
     )
     # kept under the total, which rounding could otherwise reach: no sample lies beyond it
-    below = 1 - torch.finfo(steps.dtype).eps
-    negative = torch.searchsorted(steps, draws.to(steps).clamp_(max=below) * total, right=True)
-    anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
-    return torch.stack([anchors, index, negative], dim=2)[real & (total > 0)]
+    draws = draws.clamp_(max=1 - torch.finfo(draws.dtype).eps).to(steps)
+    negative = torch.searchsorted(steps, draws.mul_(total), right=True)
+    return negative.clamp_(max=len(index) - 1), total > 0
 
 
 def _weights(
-    distances: Tensor, dim: int, labels: Tensor, cutoff: float, nonzero_cutoff: float
+    squares: Tensor, index: Tensor, dim: int, cutoff: float, nonzero_cutoff: float
 ) -> Tensor:
-    """The probabilities; the table of distances is used up."""
-    negatives = different_pairs(labels)
-    usable = negatives & (distances < nonzero_cutoff)
-    clipped = distances.clamp_(min=cutoff)
+    """The probabilities; a row with no negative is NaN."""
+    clipped = squares.clamp(min=cutoff**2)
     # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
-    inside = (clipped.square() / -4).add_(1).clamp_(min=torch.finfo(distances.dtype).tiny)
-    logs = clipped.log_().mul_(2 - dim).add_(inside.log_(), alpha=(3 - dim) / 2)
-    logs.masked_fill_(~usable, -math.inf)
+    inside = torch.rsub(clipped, 1, alpha=0.25).clamp_(min=torch.finfo(squares.dtype).tiny)
+    logs = clipped.log_().mul_((2 - dim) / 2).add_(inside.log_(), alpha=(3 - dim) / 2)
     del inside
-    # a row of -inf has no softmax: there all negatives are equal
-    some = usable.any(1, keepdim=True)
-    logs = torch.where(some, logs, torch.where(negatives, 0.0, -math.inf).to(logs.dtype))
-    return logs.softmax(1).nan_to_num_(0)
+    # as good as weight 0 beside any other, and equal weights where there is no other
+    logs.masked_fill_(squares >= nonzero_cutoff**2, torch.finfo(logs.dtype).min)
+    return logs.scatter_(1, index, -math.inf).softmax(1)

@@ -16,7 +16,7 @@ from torch import Tensor
 from kinspace import checks
 from kinspace.pairs import class_table
 
-__all__ = ["multi_similarity"]
+__all__ = ["mined", "multi_similarity"]
 
 
 @torch.no_grad()
@@ -44,12 +44,24 @@ def multi_similarity(
     if margin is not None:
         checks.finite("margin", margin)
     index, positive = class_table(labels)
+    pulled, pushed, _ = mined(similarities, index, positive, margin)
+    return index, pulled < math.inf, pushed > -math.inf
+
+
+@torch.no_grad()
+def mined(
+    similarities: Tensor, index: Tensor, positive: Tensor, margin: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The similarities to pull (batch, class) and to push (batch, batch), and who has both.
+
+    Those not kept are infinite, inf among the first and -inf among the second.
+    """
+    pulled = similarities.gather(1, index).masked_fill_(~positive, math.inf)
+    pushed = similarities.scatter(1, index, -math.inf)
+    least, most = pulled.amin(1, keepdim=True), pushed.amax(1, keepdim=True)
     if margin is None:
-        every = torch.ones_like(similarities, dtype=torch.bool)
-        return index, positive, every.scatter_(1, index, False)
-    similar = similarities.gather(1, index)
-    most = similarities.scatter(1, index, -math.inf).amax(1, keepdim=True)
+        return pulled, pushed, least - most < math.inf
     # a row without positives keeps no negative, and the other way round
-    least = similar.masked_fill(~positive, math.inf).amin(1, keepdim=True)
-    pushed = (similarities > least - margin).scatter_(1, index, False)
-    return index, positive & (similar < most + margin), pushed
+    pulled.masked_fill_(pulled >= most + margin, math.inf)
+    pushed.masked_fill_(pushed <= least - margin, -math.inf)
+    return pulled, pushed, least - most < margin

@@ -10,8 +10,9 @@ the originals; without originals it is left out (Eq. 6, the paper's "minus" vari
 gradient passes through mu_c.
 
 Li et al., Deep metric learning with density adaptivity, IEEE TMM 2019, Eq. 5-8. It is a
-regularizer for any loss; the paper's weight is 10 and its embeddings are unit vectors. Use it
-with a loss that is a mean: beside a sum over all pairs the weight 10 does almost nothing.
+regularizer for any loss; the paper's weight is 10 and its embeddings are unit vectors. The paper
+prints sums over the classes and over their pairs: `reduction="sum"`. Match it to the loss: beside
+a loss that is a sum over all pairs the means with weight 10 do almost nothing.
 
 The double sum takes O(C): with a = o^eta and the projection p = (a.t / a.a) a it is
 2 (a.a) ||t - p||^2, which unlike 2 (a.a)(t.t) - 2 (a.t)^2 loses no digits as t comes to fit a.
@@ -28,6 +29,8 @@ from kinspace.pairs import class_slots, class_sums
 
 __all__ = ["DensityAdaptivity", "density"]
 
+REDUCTIONS = ("mean", "sum")
+
 
 @full_precision
 def density(
@@ -37,6 +40,7 @@ def density(
     original: Tensor | None = None,
     *,
     eta: float = 0.5,
+    reduction: str = "mean",
 ) -> Tensor:
     """The density penalty (module docstring); targets and original have one entry a class.
 
@@ -49,10 +53,13 @@ def density(
     targets = checks.one_of_each_class("targets", targets).to(embeddings.dtype)
     labels = checks.with_labels(embeddings, labels, len(targets))
     checks.finite("eta", eta, at_least=0)
+    checks.choice("reduction", reduction, REDUCTIONS)
     densities, classes, counted = _densities(embeddings, labels)
     # sums over the classes of the batch in rows as many as samples: no shape depends on values
     own = targets.index_select(0, classes)
     count = counted.sum().clamp(min=1)
+    if reduction == "sum":
+        count = torch.ones_like(count)
     gap = torch.where(counted, (densities - own).square() - own, 0).sum() / count
     if original is None:
         return gap
@@ -99,10 +106,12 @@ class DensityAdaptivity(nn.Module):
         *,
         start: float = 0.5,
         relative: bool = False,
+        reduction: str = "mean",
     ) -> None:
         super().__init__()
         checks.whole("num_classes", num_classes, at_least=1)
         self.eta = checks.finite("eta", eta, at_least=0)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         checks.finite("start", start)
         self.targets = nn.Parameter(torch.full((num_classes,), float(start)))
         if original is not None:
@@ -113,7 +122,14 @@ class DensityAdaptivity(nn.Module):
         self.register_buffer("original", original)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return density(embeddings, labels, self.targets, self.original, eta=self.eta)
+        return density(
+            embeddings,
+            labels,
+            self.targets,
+            self.original,
+            eta=self.eta,
+            reduction=self.reduction,
+        )
 
     def extra_repr(self) -> str:
-        return f"num_classes={len(self.targets)}, eta={self.eta}"
+        return f"num_classes={len(self.targets)}, eta={self.eta}, reduction={self.reduction!r}"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Classes", "Labels", "in_order"]
+__all__ = ["Classes", "Labels", "sort_order"]
 
 Labels = Tensor | NDArray[np.integer] | Sequence[int]
 Ints = NDArray[np.intp]
@@ -49,7 +49,7 @@ class Classes:
         array([1, 2, 0, 3])
         """
         order = rng.permutation(len(self.of))
-        return order[in_order(self.of[order], len(self.sizes))]
+        return order[sort_order(self.of[order], len(self.sizes))]
 
     def windows(self, order: Ints, owner: Ints, first: Ints, count: Ints) -> Ints:
         """`count` samples of each class in `owner`, from the one at `first`, in `order` (cyclic).
@@ -67,10 +67,10 @@ class Classes:
         return order[self.starts[owner][window] + place]
 
 
-def in_order(numbers: Ints, below: int) -> Ints:
+def sort_order(numbers: Ints, below: int) -> Ints:
     """Where the numbers, from 0 and below a limit, are when they are sorted; equal ones in turn.
 
-    >>> in_order(np.array([2, 0, 2, 1]), 3)
+    >>> sort_order(np.array([2, 0, 2, 1]), 3)
     array([1, 3, 0, 2])
     """
     # 16 bits where they are enough: numpy sorts those by radix, ten times faster. Stable, so that

@@ -16,12 +16,7 @@ Products, 32 x 4. ALMN uses 26 x 5, DML-DA 10 x 10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from kinspace import checks
 from kinspace.sampling.classes import Classes, Labels
@@ -32,7 +27,7 @@ from kinspace.sampling.sharding import Shard
 __all__ = ["ClassesBySamples"]
 
 
-class ClassesBySamples(Sampler[list[int]]):
+class ClassesBySamples(Epochs):
     """Batches of `classes` x `samples` (module docstring).
 
     >>> sampler = ClassesBySamples([0, 0, 0, 1, 1, 2, 2], classes=2, samples=2)
@@ -55,35 +50,13 @@ class ClassesBySamples(Sampler[list[int]]):
         checks.whole("samples", samples, at_least=1)
         of_labels = Classes.of_labels(labels)
         _check_that_a_batch_can_be_filled(of_labels, classes, samples)
-        self._dealer = Dealer(of_labels, groups=classes, size=samples)
-        self._epochs = Epochs(
-            self._draw,
+        super().__init__(
+            Dealer(of_labels, groups=classes, size=samples).draw,
             shard=Shard(rank, world_size, smallest=classes * samples),
             seed=seed,
             batches_per_epoch=batches_per_epoch,
             settings={"classes": classes, "samples": samples, "labels": of_labels.checksum},
         )
-
-    def _draw(self, rng: np.random.Generator) -> list[NDArray[np.intp]]:
-        return list(self._dealer.draw(rng))
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._epochs)
-
-    def __len__(self) -> int:
-        return len(self._epochs)
-
-    def advance(self) -> None:
-        """Count one more batch as done by the training step."""
-        self._epochs.advance()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position: what `load_state_dict` needs to go on with exactly the next batch."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at a saved position."""
-        self._epochs.load_state_dict(state)
 
 
 def _check_that_a_batch_can_be_filled(of_labels: Classes, classes: int, samples: int) -> None:

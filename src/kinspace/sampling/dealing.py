@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace.sampling.classes import Classes, in_order
+from kinspace.sampling.classes import Classes, sort_order
 
 __all__ = ["Dealer"]
 
@@ -65,7 +65,7 @@ class Dealer:
         classes = self._classes
         order = classes.shuffled(rng)
         groups = self._filled_up(_joined(self._small_groups(rng), self._large_groups(rng)), rng)
-        turn = in_order(rng.permutation(self.batches)[groups.batch], self.batches)
+        turn = sort_order(rng.permutation(self.batches)[groups.batch], self.batches)
         _, *windows = (column[turn] for column in groups)
         return classes.windows(order, *windows).reshape(self.batches, self._capacity)
 
@@ -150,7 +150,7 @@ def _spread(ends: Ints, slots: Ints, rng: np.random.Generator) -> Ints:
 def _by_batch(groups: _Groups, batches: int) -> Ints:
     """The classes of each batch in a row, filled up with _NO_CLASS."""
     counts = np.bincount(groups.batch, minlength=batches)
-    turn = in_order(groups.batch, batches)
+    turn = sort_order(groups.batch, batches)
     place = np.arange(len(turn)) - np.repeat(np.cumsum(counts) - counts, counts)
     table = np.full((batches, counts.max(initial=0)), _NO_CLASS)
     table[groups.batch[turn], place] = groups.owner[turn]

@@ -96,7 +96,7 @@ class LivePass:
 
 
 class Epochs:
-    """The part all samplers have in common: they hold one of these (module docstring).
+    """What all samplers have in common (module docstring): each is one of these, its own passes.
 
     draw: a pass over the data from a random generator.
     settings: what the batches depend on beside the seed; a saved state has to have the same.
@@ -119,7 +119,7 @@ class Epochs:
         settings: Mapping[str, int] | None = None,
         live: bool = False,
     ) -> None:
-        self._draw = draw
+        self._draw_pass = draw
         self._shard = shard
         self._seed = checks.whole("seed", seed, at_least=0)
         if batches_per_epoch is not None:
@@ -206,7 +206,7 @@ class Epochs:
 
     def _pass(self, number: int) -> Pass:
         if self._memory is None or self._memory[0] != number:
-            self._memory = number, self._draw(np.random.default_rng([self._seed, number]))
+            self._memory = number, self._draw_pass(np.random.default_rng([self._seed, number]))
         return self._memory[1]
 
     def _global_batch(self, drawn: Pass, batch: int, place: int) -> Ints:

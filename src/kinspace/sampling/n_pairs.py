@@ -10,12 +10,8 @@ Sohn, Improved deep metric learning with multi-class N-pair loss objective, NIPS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from kinspace import checks
 from kinspace.sampling.classes import Classes, Labels
@@ -26,7 +22,7 @@ from kinspace.sampling.sharding import Shard
 __all__ = ["NPairs"]
 
 
-class NPairs(Sampler[list[int]]):
+class NPairs(Epochs):
     """Batches of `pairs` classes, two samples each (module docstring).
 
     >>> sampler = NPairs([0, 0, 0, 1, 1, 2, 3, 3], pairs=2)
@@ -55,7 +51,7 @@ class NPairs(Sampler[list[int]]):
         self._samples = np.flatnonzero(paired[of_labels.of])
         self.left_out = len(of_labels.of) - len(self._samples)
         self._dealer = Dealer(Classes.of_labels(of_labels.of[self._samples]), groups=pairs, size=2)
-        self._epochs = Epochs(
+        super().__init__(
             self._draw,
             shard=Shard(rank, world_size, smallest=2 * pairs),
             seed=seed,
@@ -63,23 +59,5 @@ class NPairs(Sampler[list[int]]):
             settings={"pairs": pairs, "labels": of_labels.checksum},
         )
 
-    def _draw(self, rng: np.random.Generator) -> list[NDArray[np.intp]]:
-        return list(self._samples[self._dealer.draw(rng)])
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._epochs)
-
-    def __len__(self) -> int:
-        return len(self._epochs)
-
-    def advance(self) -> None:
-        """Count one more batch as done by the training step."""
-        self._epochs.advance()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position: what `load_state_dict` needs to go on with exactly the next batch."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at a saved position."""
-        self._epochs.load_state_dict(state)
+    def _draw(self, rng: np.random.Generator) -> NDArray[np.intp]:
+        return self._samples[self._dealer.draw(rng)]

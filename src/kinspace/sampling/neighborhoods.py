@@ -17,13 +17,11 @@ Rippel et al., Metric learning with adaptive density discrimination, ICLR 2016, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Sampler
 
 from kinspace import checks
 from kinspace.sampling.epochs import Epochs, LivePass
@@ -42,6 +40,9 @@ class NeighborhoodIndex(Protocol):
     @property
     def cluster_labels(self) -> Tensor:
         """The class of each cluster, (clusters,)."""
+
+    def members(self, cluster: int) -> Tensor:
+        """The samples of a cluster."""
 
     def nearest_impostors(self, seed: int, m: int) -> Tensor:
         """The seed and its m - 1 nearest clusters of other classes, (m,)."""
@@ -69,7 +70,7 @@ def clusters_of(index: NeighborhoodIndex, batch: Tensor) -> tuple[Tensor, Tensor
     return clusters, index.cluster_labels[found]
 
 
-class Neighborhoods(Sampler[list[int]]):
+class Neighborhoods(Epochs):
     """Batches of `clusters` x `samples` out of a cluster index (module docstring).
 
     >>> import torch
@@ -94,7 +95,7 @@ class Neighborhoods(Sampler[list[int]]):
         self._index = index
         self._clusters = checks.whole("clusters", clusters, at_least=2)
         self._samples = checks.whole("samples", samples, at_least=1)
-        self._epochs = Epochs(
+        super().__init__(
             self._draw,
             shard=Shard(rank, world_size, smallest=clusters * samples),
             seed=seed,
@@ -121,30 +122,8 @@ class Neighborhoods(Sampler[list[int]]):
         # side="right" and a draw under the total: a seed of probability 0 is never drawn
         seed = int(np.searchsorted(steps, rng.random() * steps[-1], side="right"))
         chosen = self._index.nearest_impostors(seed, self._clusters).tolist()
-        clusters = self._index.clusters.cpu().numpy()
-        in_batch = np.zeros(len(steps), dtype=bool)
-        in_batch[chosen] = True
-        members = np.flatnonzero(in_batch[clusters])  # few: the search below is in these alone
-        groups = [members[clusters[members] == cluster] for cluster in chosen]
+        groups = [self._index.members(cluster).cpu().numpy() for cluster in chosen]
         if not all(map(len, groups)):
             raise ValueError(f"index: expected no cluster without a sample, got one of {chosen}")
         count = self._samples
         return np.concatenate([rng.choice(group, count, len(group) < count) for group in groups])
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._epochs)
-
-    def __len__(self) -> int:
-        return len(self._epochs)
-
-    def advance(self) -> None:
-        """Count one more batch as done by the training step."""
-        self._epochs.advance()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position, with the batches drawn ahead of it; the index has a state of its own."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at a saved position."""
-        self._epochs.load_state_dict(state)

@@ -9,12 +9,8 @@ Proxy losses and the skewed-mean regularizer are trained on these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from kinspace import checks
 from kinspace.sampling.classes import Classes, Labels
@@ -24,7 +20,7 @@ from kinspace.sampling.sharding import Shard
 __all__ = ["Random"]
 
 
-class Random(Sampler[list[int]]):
+class Random(Epochs):
     """Batches of `batch_size` shuffled samples; only the number of labels matters.
 
     >>> sampler = Random([0, 0, 1, 1, 2], batch_size=2)
@@ -54,7 +50,7 @@ class Random(Sampler[list[int]]):
                 f"batch_size: expected at most {self._samples}, the number of samples, with "
                 f"drop_last, got {batch_size}; use smaller batches or drop_last=False"
             )
-        self._epochs = Epochs(
+        super().__init__(
             self._draw,
             shard=Shard(rank, world_size, smallest=batch_size if drop_last or not rest else rest),
             seed=seed,
@@ -69,21 +65,3 @@ class Random(Sampler[list[int]]):
     def _draw(self, rng: np.random.Generator) -> list[NDArray[np.intp]]:
         order = rng.permutation(self._samples)[: self._used]
         return np.split(order, range(self._batch_size, self._used, self._batch_size))
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._epochs)
-
-    def __len__(self) -> int:
-        return len(self._epochs)
-
-    def advance(self) -> None:
-        """Count one more batch as done by the training step."""
-        self._epochs.advance()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position: what `load_state_dict` needs to go on with exactly the next batch."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at a saved position."""
-        self._epochs.load_state_dict(state)

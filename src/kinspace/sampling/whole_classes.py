@@ -16,12 +16,9 @@ classes have about five samples.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from kinspace import checks
 from kinspace.sampling.classes import Classes, Labels
@@ -31,7 +28,7 @@ from kinspace.sampling.sharding import Shard
 __all__ = ["WholeClasses"]
 
 
-class WholeClasses(Sampler[list[int]]):
+class WholeClasses(Epochs):
     """Batches of whole classes, at most `batch_size` samples (module docstring).
 
     >>> sampler = WholeClasses([0, 0, 1, 1, 1, 2, 2, 3, 3, 3], batch_size=6)
@@ -60,7 +57,7 @@ class WholeClasses(Sampler[list[int]]):
                 "each class"
             )
         smallest = min(batch_size - largest + 1, len(self._classes.of))
-        self._epochs = Epochs(
+        super().__init__(
             self._draw,
             shard=Shard(rank, world_size, smallest=smallest),
             seed=seed,
@@ -84,21 +81,3 @@ class WholeClasses(Sampler[list[int]]):
             self._classes.shuffled(rng), owner, np.zeros_like(owner), sizes[owner]
         )
         return np.split(samples, [ends[cut] for cut in cuts[1:-1]])
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._epochs)
-
-    def __len__(self) -> int:
-        return len(self._epochs)
-
-    def advance(self) -> None:
-        """Count one more batch as done by the training step."""
-        self._epochs.advance()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position: what `load_state_dict` needs to go on with exactly the next batch."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at a saved position."""
-        self._epochs.load_state_dict(state)

@@ -32,7 +32,7 @@ VOCABULARY: dict[str, tuple[str, ...]] = {
     "wear": WEAR,
 }  # fmt: skip
 ATTRIBUTE_NAMES = tuple(
-    f"{column}: {word}" for column, words in VOCABULARY.items() for word in words
+    f"{column}={word}" for column, words in VOCABULARY.items() for word in words
 )
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +12,7 @@ from kinspace import checks
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY, attribute_table, describe
 from kinspace.data.moths.catalog import make_species, species_catalog
 from kinspace.data.moths.drawing import Picture, draw_moth
+from kinspace.data.processes import cores, in_processes
 
 __all__ = ["Moths", "draw_moths", "draw_picture"]
 
@@ -46,7 +43,7 @@ class Moths:
 
     @property
     def attribute_names(self) -> tuple[str, ...]:
-        """Such as 'pattern: banded'."""
+        """Such as 'pattern=banded'."""
         return ATTRIBUTE_NAMES
 
     @property
@@ -107,10 +104,13 @@ def draw_moths(
     checks.whole("size", size, at_least=16)
     checks.whole("seed", seed, at_least=0)
     if workers is None:
-        workers = max(1, min(os.cpu_count() or 1, species * per_species // _FEW))
+        workers = max(1, min(cores(), species * per_species // _FEW))
     checks.whole("workers", workers, at_least=1)
     draw = partial(_draw_species, per_species=per_species, size=size, seed=seed)
-    drawn = _map(draw, species, workers)
+    if workers == 1:
+        drawn = [draw(number) for number in range(species)]
+    else:
+        drawn = list(in_processes(draw, range(species), workers, what="draw moths"))
     words = [row for _, rows in drawn for row in rows]
     return Moths(
         images=np.concatenate([images for images, _ in drawn]),
@@ -119,18 +119,3 @@ def draw_moths(
         genera=tuple(kind.genus.name for kind in kinds),
         columns={column: np.array([row[column] for row in words]) for column in VOCABULARY},
     )
-
-
-def _map(draw: partial[_Drawn], species: int, workers: int) -> list[_Drawn]:
-    if workers == 1:
-        return [draw(number) for number in range(species)]
-    # Not forked: the caller may have threads (torch does), and a fork would copy their locks.
-    context = multiprocessing.get_context("spawn")
-    try:
-        with ProcessPoolExecutor(min(workers, species), mp_context=context) as pool:
-            return list(pool.map(draw, range(species)))
-    except BrokenProcessPool as error:
-        raise RuntimeError(
-            "the processes that draw moths ended early; in a script, draw under "
-            "`if __name__ == '__main__':`, or pass workers=1"
-        ) from error

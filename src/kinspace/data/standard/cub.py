@@ -10,7 +10,8 @@ The folder `CUB_200_2011` (or the one it is in):
     attributes/class_attribute_labels_continuous.txt    200 x 312 percentages (optional)
     attributes.txt          1 has_bill_shape::curved_(up_or_down)   (optional, also beside it)
 
-A picture's attributes are those of its class, 0 .. 1.
+A picture's attributes are those of its class, 0 .. 1, named as everywhere in kinspace:
+"has_bill_shape=curved_(up_or_down)".
 """
 
 from __future__ import annotations
@@ -95,5 +96,6 @@ def _attributes(folder: Path, labels: Sequence[int], classes: int) -> Attributes
 def _attribute_names(folder: Path, columns: int) -> tuple[str, ...]:
     for place in (folder, folder / "attributes", folder.parent):
         if (place / "attributes.txt").is_file():
-            return tuple(name for _, name in rows(place / "attributes.txt", 2))
+            listed = rows(place / "attributes.txt", 2)
+            return tuple(name.replace("::", "=", 1) for _, name in listed)
     return tuple(f"attribute {i}" for i in range(1, columns + 1))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from kinspace.data.pictures import ArchivePictures, FilePictures, Pictures
+from kinspace.data.packed import ArchivePictures
+from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.data.standard.source import Source
 
 __all__ = ["JoinedArchives", "find_pictures"]
@@ -36,6 +37,11 @@ class JoinedArchives:
         """The picture, upright RGB."""
         archive, place = self._places[index]
         return self._archives[archive].read(place)
+
+    def stamp(self, index: int) -> object:
+        """The archive's: size and time."""
+        archive, place = self._places[index]
+        return self._archives[archive].stamp(place)
 
 
 def find_pictures(

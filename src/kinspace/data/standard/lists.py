@@ -69,7 +69,7 @@ def mat_table(path: Path, variable: str, *fields: str) -> list[list[Any]]:
 
 
 def _variable(path: Path, variable: str) -> Any:
-    from scipy.io import loadmat  # type: ignore[import-untyped]
+    from scipy.io import loadmat
 
     try:
         content = loadmat(path, squeeze_me=True, variable_names=[variable])

@@ -1,0 +1,84 @@
+"""Work on many pictures by several processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing.context import BaseContext
+from typing import Any, TypeVar
+
+from torch import multiprocessing  # whose tensors cross in shared memory
+
+__all__ = ["chunks", "cores", "in_processes"]
+
+Result = TypeVar("Result")
+CHUNK = 64  # pictures for a process at a time
+
+
+def cores() -> int:
+    """The cores this process may use.
+
+    >>> cores() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def chunks(begin: int, end: int, workers: int) -> list[range]:
+    """Neighbors together (a packed archive is read in order), some for each of the workers.
+
+    >>> chunks(0, 5, workers=2)
+    [range(0, 3), range(3, 5)]
+    """
+    size = max(1, min(CHUNK, -(-(end - begin) // workers)))
+    return [range(start, min(start + size, end)) for start in range(begin, end, size)]
+
+
+def in_processes(
+    task: partial[Result], parts: Sequence[Any], workers: int, *, what: str
+) -> Iterator[Result]:
+    """`task(part)` of each part, in their order.
+
+    The arguments that a task holds go to each process once, not with every part. what: what the
+    processes do, for the error when they cannot.
+    """
+    if not parts:
+        return
+    context = _context(task.func.__module__)
+    try:
+        with ProcessPoolExecutor(
+            min(workers, len(parts)), context, initializer=_take, initargs=(task,)
+        ) as pool:
+            yield from pool.map(_do, parts)
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            f"the processes that {what} ended early; in a script, start under "
+            "`if __name__ == '__main__':`, or pass workers=1"
+        ) from error
+
+
+def _context(module: str) -> BaseContext:
+    # Not forked: the caller may have threads (torch does), and a fork would copy their locks.
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    # what a worker needs, torch above all, is imported once, by a process from which all are forked
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, module])
+    return context
+
+
+_task: Callable[[Any], Any]  # of a worker process
+
+
+def _take(task: Callable[[Any], Any]) -> None:
+    global _task  # noqa: PLW0603
+    _task = task
+
+
+def _do(part: Any) -> Any:
+    return _task(part)

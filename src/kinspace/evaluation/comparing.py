@@ -1,0 +1,130 @@
+"""Is one run better than another? Means over seeds, and paired tests.
+
+The null hypothesis is that the two runs are exchangeable. Then each paired difference could as well
+have the other sign: the p-value is the share of sign changes whose mean difference is as large as
+the one found (two-sided, the found one counted among them). Queries of a class are not independent,
+so their differences change sign together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kinspace import checks
+
+__all__ = ["compare_queries", "compare_seeds", "mean_and_spread"]
+
+EXACT = 14  # pairs up to which all sign changes are tried
+
+
+def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
+    """Mean and standard deviation (of a sample; NaN for one value) over seeds.
+
+    >>> mean_and_spread([0.5, 0.7])
+    {'mean': 0.6, 'spread': 0.1414..., 'count': 2}
+    """
+    array = _finite("values", values)
+    spread = float(array.std(ddof=1)) if len(array) > 1 else math.nan
+    return {"mean": float(array.mean()), "spread": spread, "count": len(array)}
+
+
+def compare_seeds(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
+    """Two runs with the same seeds: difference of the means (first - second) and its p-value.
+
+    With n seeds no p-value is below 2 / 2^n: five seeds cannot show more than 0.0625.
+
+    >>> compare_seeds([0.75, 0.5, 1.0], [0.5, 0.25, 0.75])
+    {'difference': 0.25, 'p_value': 0.25, 'count': 3}
+    """
+    differences = _paired(first, second)
+    p_value = _p_value(differences, np.ones(len(differences)), 100_000, np.random.default_rng(0))
+    return {
+        "difference": float(differences.mean()),
+        "p_value": p_value,
+        "count": len(differences),
+    }
+
+
+def compare_queries(
+    first: ArrayLike,
+    second: ArrayLike,
+    groups: ArrayLike,
+    *,
+    samples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Two runs on the same queries, for example `QueryScores.values["recall@1"]` of each.
+
+    groups: the class of each query; classes change sign together in the test and are drawn together
+    for the 95 % interval of the difference. Queries that either run skips (NaN) are left out.
+
+    >>> ones, y = np.ones(40), np.arange(40) // 2
+    >>> found = compare_queries(ones, ones - np.arange(40) % 4 / 4, y, samples=500)
+    >>> found["difference"], found["p_value"] < 0.01, 0 < found["low"] < 0.375 < found["high"]
+    (0.375, True, True)
+    """
+    checks.whole("samples", samples, at_least=1)
+    ours, theirs, classes = (np.asarray(value) for value in (first, second, groups))
+    if not ours.shape == theirs.shape == classes.shape or ours.ndim != 1:
+        raise ValueError(
+            "first, second, groups: expected three vectors of one length, "
+            f"got {ours.shape}, {theirs.shape} and {classes.shape}"
+        )
+    kept = ~np.isnan(ours) & ~np.isnan(theirs)
+    differences = _paired(ours[kept], theirs[kept])
+    numbers = np.unique(classes[kept], return_inverse=True)[1]
+    sizes = np.bincount(numbers).astype(np.float64)
+    sums = np.bincount(numbers, weights=differences).astype(np.float64)
+    rng = np.random.default_rng(seed)
+    draws = []
+    for _ in range(samples):
+        chosen = rng.integers(0, len(sums), len(sums))
+        draws.append(sums[chosen].sum() / sizes[chosen].sum())
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return {
+        "difference": float(differences.mean()),
+        "p_value": _p_value(sums, sizes, samples, rng),
+        "low": float(low),
+        "high": float(high),
+        "count": len(differences),
+    }
+
+
+def _paired(first: Any, second: Any) -> NDArray[np.float64]:
+    ours, theirs = _finite("first", first), _finite("second", second)
+    if len(ours) != len(theirs):
+        raise ValueError(
+            f"first, second: expected as many values of each, got {len(ours)} and {len(theirs)}"
+        )
+    return ours - theirs
+
+
+def _finite(name: str, values: Any) -> NDArray[np.float64]:
+    array = np.asarray(values, np.float64)
+    if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
+        raise ValueError(f"{name}: expected one or more finite numbers, got {array.tolist()}")
+    return array
+
+
+def _p_value(
+    sums: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    samples: int,
+    rng: np.random.Generator,
+) -> float:
+    """Of the mean of all, under changes of sign of each sum."""
+    found = abs(sums.sum()) / sizes.sum() * (1 - 1e-12)  # as large up to rounding
+    if len(sums) <= EXACT:
+        signs = np.array(list(itertools.product((1, -1), repeat=len(sums))))
+        return float((abs(signs @ sums) / sizes.sum() >= found).mean())
+    hits = 1
+    for at in range(0, samples, 1000):
+        signs = rng.integers(0, 2, (min(1000, samples - at), len(sums))) * 2 - 1
+        hits += int((abs(signs @ sums) / sizes.sum() >= found).sum())
+    return hits / (samples + 1)

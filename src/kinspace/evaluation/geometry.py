@@ -1,0 +1,170 @@
+"""The shape of an embedding: how tight classes are, how far apart, and how much space is used.
+
+    density of c    mean over the samples of c of |x - mu_c|^2; Li et al., DML-DA, 2019, Eq. 5
+    alignment       mean over pairs of one class of |x - y|^2; Wang and Isola, ICML 2020
+    uniformity      log of the mean over all pairs of exp(-2 |x - y|^2); the same, at length 1
+    effective rank  exp of the entropy of the singular values' shares; Roy and Vetterli, 2007
+    spectral decay  KL of uniform shares to those of the singular values; Roth et al., ICML 2020
+                    (0: all directions alike, large: few directions)
+
+For "cosine" vectors are brought to length 1 first, for "euclidean" they are taken as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kinspace import checks
+from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
+from kinspace.evaluation.neighbors import nearest
+from kinspace.evaluation.retrieval import KS, recall_at_k
+from kinspace.evaluation.similarity import METRICS
+from kinspace.numerics import unit
+from kinspace.pairs import class_sums
+
+__all__ = ["ClassGeometry", "alignment", "class_geometry", "recall_gap", "spectrum", "uniformity"]
+
+BLOCK = {"cpu": 2**22, "cuda": 2**27}  # numbers in a block of distances
+
+
+@dataclass(frozen=True, eq=False)
+class ClassGeometry:
+    """One entry a class."""
+
+    labels: NDArray[Any]
+    counts: NDArray[np.int64]
+    density: NDArray[np.float64]  # mean squared distance to the class's own mean
+    gap: NDArray[np.float64]  # distance of that mean to the nearest of another class, NaN if alone
+    neighbor: NDArray[Any]  # the label of that class
+
+    def summary(self) -> dict[str, float]:
+        """Intra: mean distance scale within classes; inter: mean gap between them; their ratio."""
+        several = self.counts > 1
+        intra = float(np.sqrt(self.density[several]).mean()) if several.any() else math.nan
+        inter = float(self.gap.mean())
+        return {
+            "intra": intra,
+            "inter": inter,
+            "intra_to_inter": intra / inter if inter else math.inf,
+        }
+
+
+def class_geometry(
+    vectors: Vectors, labels: Labels = None, *, metric: str = "cosine"
+) -> ClassGeometry:
+    """Density and nearest other class of each class.
+
+    >>> x, y = np.array([[0.0], [2.0], [5.0]]), np.array([7, 7, 9])
+    >>> found = class_geometry(x, y, metric="euclidean")
+    >>> found.labels, found.density, found.gap, found.neighbor
+    (array([7, 9]), array([1., 0.]), array([4., 4.]), array([9, 7]))
+    """
+    points = _points(vectors_of(vectors), metric).double()
+    names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
+    classes = torch.from_numpy(numbers.astype(np.int64)).to(points.device)
+    sums, counts = class_sums(points, classes, len(names))
+    means = sums / counts[:, None]
+    offsets = (points - means[classes]).square().sum(1)
+    density = offsets.new_zeros(len(names)).index_add_(0, classes, offsets) / counts
+    gap, neighbor = np.full(len(names), np.nan), names
+    if len(names) > 1:
+        squares, index = nearest(means, 1, metric="euclidean")
+        gap = squares[:, 0].neg().sqrt().cpu().numpy()
+        neighbor = names[index[:, 0].cpu().numpy()]
+    return ClassGeometry(names, counts.long().cpu().numpy(), density.cpu().numpy(), gap, neighbor)
+
+
+def alignment(vectors: Vectors, labels: Labels = None) -> float:
+    """Mean squared distance of pairs of one class at length 1; NaN without such pairs.
+
+    From the sums of the classes, without making pairs: sum over pairs = n sum |x|^2 - |sum x|^2.
+
+    >>> alignment(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 5.0]]), np.array([0, 0, 1]))
+    2.0
+    """
+    points = unit(vectors_of(vectors).double())
+    numbers = np.unique(labels_of(vectors, labels), return_inverse=True)[1]
+    classes = torch.from_numpy(numbers.astype(np.int64)).to(points.device)
+    sums, counts = class_sums(points, classes, int(numbers.max()) + 1)
+    squares = points.square().sum(1)
+    lengths = squares.new_zeros(len(sums)).index_add_(0, classes, squares)
+    pairs = float((counts * (counts - 1) / 2).sum())
+    total = float((counts * lengths - sums.square().sum(1)).clamp_(min=0).sum())
+    return total / pairs if pairs else math.nan
+
+
+def uniformity(vectors: Vectors) -> float:
+    """log mean exp(-2 |x - y|^2) over all pairs at length 1; lower is more uniform.
+
+    >>> round(uniformity(np.array([[1.0, 0.0], [0.0, 1.0]])), 6)
+    -4.0
+    """
+    points = unit(vectors_of(vectors).double())
+    count = len(points)
+    if count < 2:
+        raise ValueError("vectors: expected at least two, got one")
+    squares, total = points.square().sum(1), 0.0
+    fast = points.float()
+    step = max(1, BLOCK.get(points.device.type, BLOCK["cpu"]) // count)
+    for at in range(0, count, step):
+        part = slice(at, at + step)
+        with torch.autocast(points.device.type, enabled=False):
+            products = fast[part] @ fast.T
+        distances = (squares[part, None] + squares - 2 * products).clamp_(min=0)
+        nearness = torch.exp(-2 * distances)
+        nearness.diagonal(at).zero_()  # a vector and itself are no pair
+        total += float(nearness.sum())
+    return math.log(total / (count * (count - 1)))
+
+
+def spectrum(vectors: Vectors, *, metric: str = "cosine") -> dict[str, Any]:
+    """Shares of the singular values around the mean, falling, with their rank and decay.
+
+    >>> found = spectrum(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    >>> found["shares"], round(found["effective_rank"], 6), round(found["decay"], 6)
+    (array([0.5, 0.5]), 2.0, 0.0)
+    """
+    points = _points(vectors_of(vectors), metric).double()
+    centered = points - points.mean(0)
+    values = torch.linalg.eigvalsh(centered.T @ centered).clamp_(min=0).sqrt().flip(0)
+    total = float(values.sum())
+    if not total:
+        raise ValueError("vectors: expected some that differ, got all the same")
+    shares = (values / total).cpu().numpy()
+    kept = shares[shares > 0]
+    entropy = float(-(kept * np.log(kept)).sum())
+    floor = np.maximum(shares, np.finfo(np.float64).eps)  # an unused direction: large, not infinite
+    decay = float((np.log(1 / len(shares)) - np.log(floor)).mean())
+    return {"shares": shares, "effective_rank": math.exp(entropy), "decay": decay}
+
+
+def recall_gap(
+    train: Vectors,
+    train_labels: Labels,
+    test: Vectors,
+    test_labels: Labels,
+    *,
+    ks: Sequence[int] = KS,
+    metric: str = "cosine",
+) -> dict[int, float]:
+    """Recall@k on training classes minus that on test classes: what does not carry over.
+
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> recall_gap(x, np.array([0, 0, 1, 1]), x, np.array([0, 1, 0, 1]), ks=(1,))
+    {1: 1.0}
+    """
+    ours = recall_at_k(train, train_labels, ks, metric=metric)
+    theirs = recall_at_k(test, test_labels, ks, metric=metric)
+    return {k: ours[k] - theirs[k] for k in ours}
+
+
+def _points(vectors: Tensor, metric: str) -> Tensor:
+    return unit(vectors) if checks.choice("metric", metric, METRICS) == "cosine" else vectors

@@ -1,0 +1,94 @@
+"""The k nearest of each vector, exactly: ordered by similarity, then by lower index.
+
+Candidates come from float32 similarities, in blocks; their order from exact ones. Where the bound
+of the float32 error does not rule out the rest of the gallery, the whole row is computed exactly
+(see `kinspace.evaluation.similarity`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from kinspace import checks
+from kinspace.evaluation.similarity import Rows, Space, in_range
+
+__all__ = ["nearest", "nearest_blocks"]
+
+BLOCK = {"cpu": 2**23, "cuda": 2**28}  # numbers in a block of similarities
+SPARE = 8  # candidates beyond k
+
+
+def nearest(
+    vectors: Tensor, k: int, *, gallery: Tensor | None = None, metric: str = "cosine"
+) -> tuple[Tensor, Tensor]:
+    """Similarity, float64, and index of the k nearest in the gallery, (rows, k), nearest first.
+
+    Without a gallery: the k nearest other vectors. k is cut to what there is. Similarities are
+    cosines, or negative squared distances for "euclidean".
+
+    >>> nearest(torch.tensor([[0.0], [1.0], [3.0]]), 1, metric="euclidean")
+    (tensor([[-1.],
+            [-1.],
+            [-4.]], dtype=torch.float64), tensor([[1],
+            [0],
+            [1]]))
+    """
+    found = list(nearest_blocks(vectors, k, gallery=gallery, metric=metric))
+    return torch.cat([values for values, _ in found]), torch.cat([index for _, index in found])
+
+
+def nearest_blocks(
+    vectors: Tensor, k: int, *, gallery: Tensor | None = None, metric: str = "cosine"
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same, a block of rows after another."""
+    itself = gallery is None
+    vectors, others = in_range(vectors, vectors if gallery is None else gallery)
+    k = min(checks.whole("k", k, at_least=1), len(others) - itself)
+    space = Space(metric, others)
+    rows = space.rows(others)
+    queries = rows if itself else space.rows(vectors)
+    step = max(1, BLOCK.get(vectors.device.type, BLOCK["cpu"]) // len(others))
+    for at in range(0, len(vectors), step):
+        part = torch.arange(at, min(at + step, len(vectors)), device=vectors.device)
+        yield _block(space, queries, rows, part, k, itself)
+
+
+def _block(
+    space: Space, queries: Rows, gallery: Rows, part: Tensor, k: int, itself: bool
+) -> tuple[Tensor, Tensor]:
+    with torch.autocast(part.device.type, enabled=False):
+        table = queries.fast[part] @ gallery.fast.T
+    if gallery.bias is not None:
+        table += gallery.bias
+    own = part[:, None] if itself else None
+    if own is not None:
+        table.scatter_(1, own, -math.inf)
+    count = min(k + SPARE, len(gallery) - itself)
+    rough, index = table.topk(count, dim=1)
+    rows = part[:, None].expand_as(index)
+    exact = space.pairs(queries, rows.flatten(), gallery, index.flatten()).view_as(rough)
+    exact, index = _ordered(space, exact, index, k)
+    if count < len(gallery) - itself and k:
+        cut, margin = space.screen(queries.length[part], exact[:, -1])
+        crowded = (rough[:, -1].double() >= cut - margin).nonzero()[:, 0]
+        for some in crowded.split(max(1, 2**22 // len(gallery))):
+            whole = space.table(queries, part[some], gallery, slice(None))
+            if own is not None:
+                whole.scatter_(1, own[some], -math.inf)
+            places = torch.arange(len(gallery), device=part.device).expand_as(whole)
+            exact[some], index[some] = _ordered(space, whole, places, k)
+    return exact, index
+
+
+def _ordered(space: Space, exact: Tensor, index: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The first k by similarity; those that differ by rounding alone, by index."""
+    exact, order = exact.sort(dim=1, descending=True)
+    index = index.gather(1, order)
+    apart = exact[:, :-1] - exact[:, 1:] > space.slack(exact[:, :-1])
+    groups = torch.nn.functional.pad(apart.cumsum(1), (1, 0))
+    place = (groups * 2**32 + index).argsort(dim=1)[:, :k]
+    return exact.gather(1, place), index.gather(1, place)

@@ -1,0 +1,246 @@
+"""Retrieval: each query ranks the gallery by similarity, itself left out.
+
+With the ranks r_1 < r_2 < ... < r_R of the R items of the query's class (its matches):
+
+    recall@k      1 if r_1 <= k                          over all queries; no match: 0
+    precision@k   |{i: r_i <= k}| / k                    over all queries; no match: 0
+    map           1/R sum_i i / r_i                      over queries with a match
+    map@r         1/R sum_{i: r_i <= R} i / r_i          over queries with a match
+    r_precision   |{i: r_i <= R}| / R                    over queries with a match
+
+Items as similar as another have the lower rank if they have the lower index. MAP@R and R-precision
+as in Musgrave et al., A metric learning reality check, ECCV 2020. How the ranks are found without
+sorting: `kinspace.evaluation.ranks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kinspace import checks
+from kinspace.distributed import gather
+from kinspace.evaluation.inputs import Labels, Vectors, class_numbers, labels_of, vectors_of
+from kinspace.evaluation.ranks import Ranked, match_ranks
+from kinspace.evaluation.similarity import METRICS
+
+__all__ = ["QueryScores", "Retrieval", "recall_at_k", "retrieval_metrics"]
+
+KS = (1, 2, 4, 8)
+MATCHED = ("map", "map@r", "r_precision")  # not defined for a query without a match: NaN
+
+
+@dataclass(frozen=True, eq=False)
+class QueryScores:
+    """What each query scored: float64 vectors (queries,), by the name of the measure.
+
+    >>> scores = Retrieval(np.eye(2)[[0, 0, 1]], np.array([0, 0, 1])).scores((1,))
+    >>> scores.matches, scores.values["recall@1"], scores.values["map"]
+    (tensor([1, 1, 0]), tensor([1., 1., 0.], dtype=torch.float64), tensor([1., 1., nan],
+    dtype=torch.float64))
+    """
+
+    values: dict[str, Tensor]
+    matches: Tensor  # (queries,) R
+
+    def summary(self) -> dict[str, float]:
+        """The mean of each measure, and how many queries were skipped for having no match."""
+        found = {name: _mean(values) for name, values in self.values.items()}
+        return found | {"queries": len(self.matches), "no_match": int((self.matches == 0).sum())}
+
+    def by_group(self, groups: NDArray[Any] | Tensor) -> dict[Any, dict[str, float]]:
+        """The summary of the queries of each group, for example of each class."""
+        array = groups.cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
+        if array.shape != (len(self.matches),):
+            raise ValueError(
+                f"groups: expected shape ({len(self.matches)},), one for each query, "
+                f"got {array.shape}"
+            )
+        names, numbers = np.unique(array, return_inverse=True)
+        order = np.argsort(numbers, kind="stable")
+        parts = np.split(order, np.bincount(numbers).cumsum()[:-1])
+        return {
+            name: self.select(part).summary()
+            for name, part in zip(names.tolist(), parts, strict=True)
+        }
+
+    def by_attribute(
+        self, attributes: NDArray[Any] | Tensor, names: Sequence[str] | None = None
+    ) -> dict[str, dict[str, float]]:
+        """The summary of the queries that have each attribute (value above 1/2)."""
+        values = attributes.cpu().numpy() if isinstance(attributes, Tensor) else attributes
+        if values.ndim != 2 or len(values) != len(self.matches):
+            raise ValueError(
+                f"attributes: expected one row for each of {len(self.matches)} queries, "
+                f"got shape {values.shape}"
+            )
+        names = [str(i) for i in range(values.shape[1])] if names is None else names
+        having = {name: np.flatnonzero(values[:, i] > 0.5) for i, name in enumerate(names)}
+        return {name: self.select(rows).summary() for name, rows in having.items()}
+
+    def select(self, rows: NDArray[Any]) -> QueryScores:
+        """The scores of these queries alone."""
+        places = torch.as_tensor(rows, device=self.matches.device)
+        chosen = {name: values[places] for name, values in self.values.items()}
+        return QueryScores(chosen, self.matches[places])
+
+
+def _mean(values: Tensor) -> float:
+    kept = values[~values.isnan()]
+    return float(kept.mean()) if len(kept) else math.nan
+
+
+class Retrieval:
+    """Queries and a gallery made ready; `scores` ranks for all queries or for a range of them.
+
+    device: where to compute, by default where the vectors are. Without a gallery the vectors are
+    one for each other, and no query finds itself.
+    """
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        labels: Labels = None,
+        *,
+        metric: str = "cosine",
+        gallery: Vectors | None = None,
+        gallery_labels: Labels = None,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.metric = checks.choice("metric", metric, METRICS)
+        self.vectors = vectors_of(vectors, device=device)
+        own = labels_of(vectors, labels)
+        place = self.vectors.device
+        self.gallery: tuple[Tensor, Tensor] | None = None
+        if gallery is None:
+            if gallery_labels is not None:
+                raise ValueError("gallery_labels: expected a gallery with them, got None")
+            self.labels = class_numbers(own)[0].to(place)
+            return
+        others = vectors_of(gallery, device=place, name="gallery")
+        if others.shape[1] != self.vectors.shape[1]:
+            raise ValueError(
+                f"gallery: expected {self.vectors.shape[1]} columns like the vectors, "
+                f"got shape {tuple(others.shape)}"
+            )
+        theirs = labels_of(gallery, gallery_labels, name="gallery_labels")
+        numbers = class_numbers(own, theirs)
+        self.labels = numbers[0].to(place)
+        self.gallery = others, numbers[1].to(place)
+
+    def scores(
+        self, ks: Sequence[int] = KS, *, queries: range | None = None, block: int | None = None
+    ) -> QueryScores:
+        """The scores of all queries, or of a range of them; block: rows compared at a time."""
+        ks = [checks.whole("ks", int(k), at_least=1) for k in ks]
+        wanted = range(len(self.vectors)) if queries is None else queries
+        if wanted.step != 1 or wanted.start < 0 or wanted.stop > len(self.vectors):
+            raise ValueError(
+                f"queries: expected a range within 0 .. {len(self.vectors)} by ones, got {queries}"
+            )
+        if block is not None:
+            checks.whole("block", block, at_least=1)
+        names = [f"{what}@{k}" for what in ("recall", "precision") for k in ks] + list(MATCHED)
+        place = self.vectors.device
+        table = torch.zeros(len(names), len(wanted), dtype=torch.float64, device=place)
+        matches = torch.zeros(len(wanted), dtype=torch.int64, device=place)
+        for ranked in match_ranks(
+            self.vectors, self.labels, self.gallery, metric=self.metric, queries=wanted, block=block
+        ):
+            rows = ranked.queries - wanted.start
+            table[:, rows] = _scores(ranked, ks)
+            matches[rows] = ranked.matches
+        return QueryScores(dict(zip(names, table, strict=True)), matches)
+
+    def shared_scores(self, ks: Sequence[int] = KS) -> QueryScores:
+        """The same scores, each process of the group doing a part of the queries.
+
+        All processes call it, with the same vectors, and all get the scores of all queries.
+        """
+        if not (dist.is_available() and dist.is_initialized()):
+            return self.scores(ks)
+        count, world, rank = len(self.vectors), dist.get_world_size(), dist.get_rank()
+        own = self.scores(ks, queries=range(count * rank // world, count * (rank + 1) // world))
+        matches, *values = gather(own.matches, *own.values.values())
+        return QueryScores(dict(zip(own.values, values, strict=True)), matches)
+
+
+def _scores(ranked: Ranked, ks: Sequence[int]) -> Tensor:
+    """(measures, queries), in the order of the names in `Retrieval.scores`."""
+    ranks, matches = ranked.ranks, ranked.matches[:, None]
+    real = ranks > 0
+    found = torch.arange(1, ranks.shape[1] + 1, device=ranks.device)
+    gains = torch.where(real, found / ranks.clamp(min=1).double(), 0.0)
+    early = real & (ranks <= matches)
+    hits = [(real & (ranks <= k)).sum(1) for k in ks]
+    rows = [hit.clamp(max=1).double() for hit in hits]
+    rows += [hit.double() / k for hit, k in zip(hits, ks, strict=True)]
+    # One after another: a sum's own order would depend on the width, and with it the last digit.
+    sums = [values.cumsum(1)[:, -1] for values in (gains, gains * early, early.double())]
+    rows += [total / ranked.matches for total in sums]
+    return torch.stack(rows)  # 0 / 0 matches is NaN: skipped
+
+
+def recall_at_k(
+    table_or_vectors: Vectors,
+    labels: Labels = None,
+    ks: Sequence[int] = KS,
+    *,
+    metric: str = "cosine",
+    device: str | torch.device | None = None,
+) -> dict[int, float]:
+    """The share of queries with an item of their class among the k nearest others.
+
+    labels: may be left out (None) for a table, which has its own.
+
+    >>> recall_at_k(np.array([[1.0, 0.0], [1.0, 0.1], [0.9, 0.1]]), np.array([0, 1, 0]), [1, 2])
+    {1: 0.0, 2: 0.6666666666666666}
+    """
+    scores = Retrieval(table_or_vectors, labels, metric=metric, device=device).scores(ks)
+    found = scores.summary()
+    return {int(k): found[f"recall@{int(k)}"] for k in ks}
+
+
+def retrieval_metrics(
+    vectors: Vectors,
+    labels: Labels = None,
+    *,
+    ks: Sequence[int] = KS,
+    metric: str = "cosine",
+    gallery: Vectors | None = None,
+    gallery_labels: Labels = None,
+    device: str | torch.device | None = None,
+) -> dict[str, float]:
+    """All retrieval measures: recall@k and precision@k for each k, map, map@r, r_precision.
+
+    Also the number of queries, and of those with no match, which map, map@r and r_precision skip
+    (NaN if that leaves none). metric: "cosine" or "euclidean". gallery: where to search, by default
+    among the vectors themselves, each without itself.
+
+    >>> x = np.array([[0.0], [1.0], [3.0], [3.5]])
+    >>> found = retrieval_metrics(x, np.array([0, 0, 1, 0]), ks=(1,), metric="euclidean")
+    >>> found["recall@1"], found["no_match"]
+    (0.5, 1)
+    >>> round(found["map"], 4)  # the ranks are 1 3, 1 3 and 2 3
+    0.75
+    """
+    return (
+        Retrieval(
+            vectors,
+            labels,
+            metric=metric,
+            gallery=gallery,
+            gallery_labels=gallery_labels,
+            device=device,
+        )
+        .scores(ks)
+        .summary()
+    )

@@ -1,0 +1,220 @@
+"""What an embedding says about the data: suspect labels, copies, confusions, hidden groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kinspace import checks
+from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
+from kinspace.evaluation.neighbors import nearest, nearest_blocks
+from kinspace.evaluation.similarity import Space, in_range
+from kinspace.kmeans import class_kmeans
+from kinspace.numerics import unit
+
+__all__ = [
+    "ConfusedPair",
+    "Duplicate",
+    "HiddenGroups",
+    "SuspectLabel",
+    "confused_classes",
+    "hidden_groups",
+    "near_duplicates",
+    "suspect_labels",
+]
+
+BLOCK = {"cpu": 2**23, "cuda": 2**28}  # numbers in a block of similarities
+
+
+@dataclass(frozen=True)
+class SuspectLabel:
+    """A sample among neighbors of another class."""
+
+    index: int
+    label: Any
+    suggested: Any
+    own: float  # share of the neighbors with its label, of as many as there can be
+    other: float  # the same for the suggested class
+
+
+def suspect_labels(
+    vectors: Vectors,
+    labels: Labels = None,
+    *,
+    k: int = 10,
+    at_least: float = 0.5,
+    metric: str = "cosine",
+) -> list[SuspectLabel]:
+    """Samples whose k nearest are of one other class rather than of their own, worst first.
+
+    A class with few samples cannot fill the neighborhood, so shares are of what it could have
+    there. Listed are samples for which the other share is larger by `at_least` or more.
+
+    >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [0.15]])
+    >>> y = np.array([0, 0, 0, 1, 1, 1, 1])
+    >>> [found.index for found in suspect_labels(x, y, k=3, metric="euclidean")]
+    [6]
+    """
+    tensor = vectors_of(vectors)
+    names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
+    sizes = np.bincount(numbers)
+    found: list[SuspectLabel] = []
+    begin = 0
+    for _, index in nearest_blocks(tensor, k, metric=metric):
+        near = numbers[index.cpu().numpy()]  # (rows, k)
+        for row, classes in enumerate(near):
+            own = numbers[begin + row]
+            present, votes = np.unique(classes, return_counts=True)
+            room = np.minimum(len(classes), sizes[present] - (present == own))
+            shares = votes / room
+            mine = float(shares[present == own].sum())
+            shares[present == own] = -1
+            best = int(shares.argmax())
+            if shares[best] - mine >= at_least:
+                what = names[own].item(), names[present[best]].item(), mine, float(shares[best])
+                found.append(SuspectLabel(begin + row, *what))
+        begin += len(near)
+    return sorted(found, key=lambda one: (one.own - one.other, one.index))
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """Two samples that are almost the same."""
+
+    first: int
+    second: int
+    similarity: float
+
+
+def near_duplicates(
+    vectors: Vectors,
+    others: Vectors | None = None,
+    *,
+    similarity: float = 0.99,
+    limit: int = 10_000,
+    metric: str = "cosine",
+) -> list[Duplicate]:
+    """Pairs at least this similar, the most similar first, between two tables or within one.
+
+    similarity: a cosine, or for "euclidean" a negative squared distance. limit: pairs listed; so
+    many that do not fit are an error, since then the threshold is too low to mean copies.
+
+    >>> near_duplicates(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0]]))
+    [Duplicate(first=0, second=1, similarity=1.0)]
+    """
+    checks.finite("similarity", similarity)
+    tensor = vectors_of(vectors)
+    second = tensor if others is None else vectors_of(others, device=tensor.device, name="others")
+    tensor, second = in_range(tensor, second)
+    space = Space(metric, second)
+    columns = space.rows(second)
+    rows = columns if others is None else space.rows(tensor)
+    wanted = torch.full((len(rows),), similarity, dtype=torch.float64, device=tensor.device)
+    cut, margin = space.screen(rows.length, wanted)
+    low = (cut - margin).float()
+    found: list[Duplicate] = []
+    step = max(1, BLOCK.get(tensor.device.type, BLOCK["cpu"]) // len(columns))
+    for at in range(0, len(rows), step):
+        part = slice(at, at + step)
+        table = rows.fast[part] @ columns.fast.T
+        if columns.bias is not None:
+            table += columns.bias
+        near = table >= low[part, None]
+        row, column = (near.triu_(at + 1) if others is None else near).nonzero().T
+        if len(found) + len(row) > 2 * limit:
+            raise ValueError(
+                f"similarity: expected at most {limit} pairs, got more from {similarity} on; "
+                "raise it"
+            )
+        exact = space.pairs(rows, row + at, columns, column)
+        kept = exact >= similarity - space.slack(exact)
+        triples = zip(
+            (row + at)[kept].tolist(), column[kept].tolist(), exact[kept].tolist(), strict=True
+        )
+        found += [Duplicate(*triple) for triple in triples]
+    found.sort(key=lambda one: (-one.similarity, one.first, one.second))
+    return found[:limit]
+
+
+@dataclass(frozen=True)
+class ConfusedPair:
+    """Two classes whose samples find each other."""
+
+    first: Any
+    second: Any
+    mistakes: int  # samples of either whose nearest is of the other
+    share: float  # of the samples of both
+
+
+def confused_classes(
+    vectors: Vectors, labels: Labels = None, *, limit: int = 50, metric: str = "cosine"
+) -> list[ConfusedPair]:
+    """The pairs of classes that nearest neighbors confuse most often, worst first.
+
+    >>> x, y = np.array([[0.0], [0.1], [1.0], [1.2], [9.0]]), np.array([0, 1, 0, 0, 2])
+    >>> confused_classes(x, y, metric="euclidean", limit=1)
+    [ConfusedPair(first=0, second=1, mistakes=2, share=0.5)]
+    """
+    names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
+    _, index = nearest(vectors_of(vectors), 1, metric=metric)
+    found = numbers[index[:, 0].cpu().numpy()]
+    wrong = found != numbers
+    low, high = np.minimum(found, numbers)[wrong], np.maximum(found, numbers)[wrong]
+    cells, mistakes = np.unique(low * len(names) + high, return_counts=True)
+    sizes = np.bincount(numbers)
+    low, high = cells // len(names), cells % len(names)
+    order = np.lexsort((cells, -mistakes / (sizes[low] + sizes[high]), -mistakes))[:limit]
+    return [
+        ConfusedPair(
+            names[low[i]].item(),
+            names[high[i]].item(),
+            int(mistakes[i]),
+            float(mistakes[i] / (sizes[low[i]] + sizes[high[i]])),
+        )
+        for i in order
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenGroups:
+    """A class that is several groups, their samples by size, the largest first."""
+
+    label: Any
+    groups: tuple[NDArray[np.int64], ...]
+
+
+def hidden_groups(
+    vectors: Vectors,
+    labels: Labels = None,
+    *,
+    max_groups: int = 8,
+    metric: str = "cosine",
+    seed: int = 0,
+) -> list[HiddenGroups]:
+    """Classes in which `class_kmeans` finds several modes, those with most groups first.
+
+    >>> x = np.array([[0.0], [0.1], [0.2], [0.3], [9.0], [9.1], [9.2], [9.3], [5.0], [5.1]])
+    >>> [found] = hidden_groups(x, np.array([3] * 8 + [4] * 2), metric="euclidean")
+    >>> found.label, [group.tolist() for group in found.groups]
+    (3, [[0, 1, 2, 3], [4, 5, 6, 7]])
+    """
+    tensor = vectors_of(vectors)
+    tensor = unit(tensor) if metric == "cosine" else tensor
+    names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
+    classes = torch.from_numpy(numbers.astype(np.int64)).to(tensor.device)
+    found = class_kmeans(tensor, classes, "auto", max_clusters=max_groups, seed=seed)
+    clusters = found.clusters.cpu().numpy()
+    order = np.argsort(clusters, kind="stable")
+    members = np.split(order, np.bincount(clusters).cumsum()[:-1])
+    owners = found.cluster_labels.cpu().numpy()
+    listed = []
+    for label in np.flatnonzero(np.bincount(owners) > 1):
+        groups = [members[cluster] for cluster in np.flatnonzero(owners == label)]
+        listed.append(
+            HiddenGroups(names[label].item(), tuple(sorted(groups, key=lambda g: -len(g))))
+        )
+    return sorted(listed, key=lambda one: -len(one.groups))

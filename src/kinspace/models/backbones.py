@@ -1,0 +1,188 @@
+"""Backbones by name: our own, timm's, torchvision's.
+
+A name is looked up in `BACKBONES`, then in timm, then in torchvision; "timm:NAME" and
+"torchvision:NAME" say which. Weights come from a safetensors file (`weights`), or from the library
+of the model (`pretrained`, needs network), or are random by `seed`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.models.googlenet import GoogLeNet
+from kinspace.models.preprocessing import Preprocessing
+from kinspace.models.small import SmallNet
+from kinspace.models.two_conv import TwoConv
+from kinspace.models.weights import read_weights, take_weights
+from kinspace.models.zoo import (
+    Trunk,
+    convolutions,
+    from_timm,
+    from_torchvision,
+    recolored,
+    run_features,
+    timm_names,
+    torchvision_names,
+)
+
+__all__ = ["BACKBONES", "Backbone", "make_backbone"]
+
+BACKBONES: dict[str, Callable[..., Any]] = {
+    "googlenet": GoogLeNet,
+    "small": SmallNet,
+    "two_conv": TwoConv,
+}
+LIBRARIES = {"timm": (timm_names, from_timm), "torchvision": (torchvision_names, from_torchvision)}
+NOT_OPTIONS = ("in_channels", "num_classes")  # decided here
+OF_EMBEDDER = "backbone.trunk."  # where an Embedder's weights have those of its backbone
+
+
+class Backbone(nn.Module):
+    """A net that gives a feature map (batch, channels, height, width), or tokens.
+
+    Tokens are (batch, tokens, channels); `prefix_tokens` of them come before the patches' own.
+    `features` is the number of channels, `preprocessing` how it wants its pictures, `ignored` the
+    keys of a weight file that had no place: those of its classifier. Made by `make_backbone`.
+
+    >>> make_backbone("googlenet")(torch.zeros(1, 3, 64, 64)).shape
+    torch.Size([1, 1024, 2, 2])
+    """
+
+    def __init__(self, trunk: Trunk, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.trunk = trunk.module
+        self.features = trunk.channels
+        self.preprocessing: Preprocessing = trunk.preprocessing
+        self.prefix_tokens = trunk.prefix_tokens
+        self.ignored: tuple[str, ...] = ()
+        self._config = dict(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pictures (batch, in_channels, height, width) -> map or tokens."""
+        features = run_features(self.trunk, x)
+        if features.ndim == 4 and features.shape[1] != self.features:
+            return features.permute(0, 3, 1, 2)  # some transformers have the channels last
+        return features
+
+    def config(self) -> dict[str, Any]:
+        """Plain values: `make_backbone(**config)` builds the same net, with random weights."""
+        return {**self._config, "options": dict(self._config["options"])}
+
+
+def make_backbone(
+    name: str,
+    *,
+    pretrained: bool = False,
+    weights: str | PathLike[str] | None = None,
+    in_channels: int = 3,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Backbone:
+    """A backbone by name (module docstring).
+
+    weights: a safetensors file with the keys of the model, or one an Embedder was saved to. Every
+    key must fit; those of a classifier are left out and named in `ignored`. With another number of
+    in_channels the first convolution is fitted (`zoo.recolored`). options go to the model.
+
+    >>> backbone = make_backbone("small", options={"width": 8})
+    >>> backbone.features, backbone.preprocessing.size
+    (64, 96)
+    >>> make_backbone("googlnet")
+    Traceback (most recent call last):
+    ValueError: unknown backbone 'googlnet'; did you mean 'googlenet'...
+    """
+    checks.whole("in_channels", in_channels, at_least=1)
+    if pretrained and weights is not None:
+        raise ValueError("expected pretrained or a weights file, got both: choose one")
+    options = dict(options or {})
+    library, short = _find(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs as well
+        trunk = _build(library, short, pretrained, in_channels, options)
+    config = {"name": name, "in_channels": in_channels, "options": options, "seed": seed}
+    backbone = Backbone(trunk, config)
+    if weights is not None:
+        backbone.ignored = _load(backbone.trunk, weights, trunk.classifier)
+    return backbone
+
+
+def _find(name: str) -> tuple[str, str]:
+    """The library of a name ("" for our own) and the name in it."""
+    prefix, colon, short = name.rpartition(":")
+    if not colon and short in BACKBONES:
+        return "", short
+    libraries = [prefix] if prefix in LIBRARIES else [] if colon else list(LIBRARIES)
+    for library in libraries:
+        if short.split(".")[0] in LIBRARIES[library][0]():  # timm's name.tag says which weights
+            return library, short
+    known = {known for names, _ in LIBRARIES.values() for known in names()}.union(BACKBONES)
+    near = get_close_matches(short, sorted(known), n=3)
+    advice = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    raise ValueError(
+        f"unknown backbone {name!r}; {advice}choose from: {', '.join(BACKBONES)}, "
+        "or a name of timm.list_models() or torchvision.models.list_models(), "
+        "with 'timm:' or 'torchvision:' before it to say which"
+    )
+
+
+def _build(
+    library: str, name: str, pretrained: bool, in_channels: int, options: dict[str, Any]
+) -> Trunk:
+    if not library:
+        return _our_own(name, pretrained, in_channels, options)
+    build = LIBRARIES[library][1]
+    try:
+        return build(name, pretrained=pretrained, in_channels=in_channels, options=options)
+    except TypeError as error:
+        if not options:
+            raise
+        raise ValueError(f"{library}:{name}: wrong options {options}: {error}") from error
+    except Exception as error:  # a library of its own for each way the network can fail
+        if not pretrained:
+            raise
+        raise ValueError(
+            f"{library}:{name}: cannot fetch its pretrained weights "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}). "
+            "Without network, fetch them elsewhere and give the file: --weights FILE (weights=)"
+        ) from error
+
+
+def _our_own(name: str, pretrained: bool, in_channels: int, options: dict[str, Any]) -> Trunk:
+    if pretrained:
+        raise ValueError(
+            f"{name}: there are no weights to fetch for our own nets; "
+            "give a safetensors file: --weights FILE (weights=)"
+        )
+    make = BACKBONES[name]
+    known = [key for key in inspect.signature(make).parameters if key not in NOT_OPTIONS]
+    if unknown := [key for key in options if key not in known]:
+        raise ValueError(
+            f"{name}: unknown option {', '.join(map(repr, unknown))}; "
+            f"choose from: {', '.join(known) or 'it has none'}"
+        )
+    net = make(in_channels=in_channels, **options)
+    return Trunk(net, net.channels, net.preprocessing, net.classifier)
+
+
+def _load(
+    trunk: nn.Module, path: str | PathLike[str], classifier: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Load a weight file into a trunk; the keys that had no place."""
+    weights = read_weights(path)
+    ignored = []
+    if any(key.startswith(OF_EMBEDDER) for key in weights):
+        ignored = [key for key in weights if not key.startswith(OF_EMBEDDER)]
+        weights = {key.removeprefix(OF_EMBEDDER): weights[key] for key in set(weights) - {*ignored}}
+    for name, first in convolutions(trunk)[:1]:
+        found = weights.get(f"{name}.weight")
+        if found is not None and found.shape[1:2] == (3,) and first.in_channels != 3:
+            weights[f"{name}.weight"] = recolored(found, first.in_channels)
+    return (*sorted(ignored), *take_weights(trunk, weights, source=str(path), spare=classifier))

@@ -1,0 +1,165 @@
+"""From a feature map to an embedding: pooling, dropout, linear, length 1 at test.
+
+Pooling, over the positions of a map or the patches of a transformer:
+
+    avg     their mean
+    max     the largest of each channel
+    both    avg + max, the sum: as many features as with one of them, where a row of both would
+            make the embedding layer twice as large
+    token   a transformer's first token (the class token), not a pooling over patches
+
+In training the embeddings have length 1 if `normalize` says so, in eval mode always. Losses on
+unnormalized inner products (N-pair, ALMN) live or die by the length that embeddings start with:
+`calibrate` sets it. The layer starts from a normal distribution of variance 1 / dim, which keeps
+the length of its input on average, and bias 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kinspace import checks
+from kinspace.numerics import raise_half, unit
+
+__all__ = ["POOLINGS", "Head", "pool"]
+
+POOLINGS = ("avg", "max", "both", "token")
+
+
+def pool(features: Tensor, pooling: str = "avg", *, prefix_tokens: int = 0) -> Tensor:
+    """A map (batch, channels, height, width) or tokens (batch, tokens, channels), to vectors.
+
+    prefix_tokens: so many first tokens are no patches; only pooling "token" looks at them. Vectors
+    (batch, channels) pass as they are.
+
+    >>> pool(torch.tensor([[[[1.0, 3.0]]]]), "both")
+    tensor([[5.]])
+    """
+    checks.choice("pooling", pooling, POOLINGS)
+    features = raise_half(features)  # a mean over positions has more digits than bfloat16
+    if features.ndim == 2:
+        return features
+    if features.ndim not in (3, 4):
+        raise ValueError(
+            "features: expected a map (batch, channels, height, width), tokens (batch, tokens, "
+            f"channels) or vectors (batch, channels), got shape {tuple(features.shape)}"
+        )
+    if pooling == "token":
+        if features.ndim == 4:
+            raise ValueError(
+                "pooling: 'token' expects a transformer's tokens, got a map; use 'avg'"
+            )
+        return features[:, 0]
+    positions = (
+        features.flatten(2) if features.ndim == 4 else features[:, prefix_tokens:].transpose(1, 2)
+    )  # (batch, channels, positions)
+    if pooling == "avg":
+        return positions.mean(2)
+    largest = positions.amax(2)
+    return largest if pooling == "max" else positions.mean(2) + largest
+
+
+class Head(nn.Module):
+    """Pooling and the embedding layer (module docstring). dim None: the pooled features themselves.
+
+    >>> head = Head(8, 4, seed=1)
+    >>> head(torch.rand(2, 8, 3, 3)).shape
+    torch.Size([2, 4])
+    >>> head.eval()(torch.rand(1, 8, 3, 3)).norm().round(decimals=5).item()
+    1.0
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        dim: int | None = 512,
+        *,
+        pooling: str = "avg",
+        dropout: float = 0.0,
+        normalize: bool = False,
+        seed: int = 0,
+        prefix_tokens: int = 0,
+    ) -> None:
+        super().__init__()
+        checks.whole("in_features", in_features, at_least=1)
+        if dim is not None:
+            checks.whole("dim", dim, at_least=1)
+        if checks.finite("dropout", dropout, at_least=0) >= 1:
+            raise ValueError(f"dropout: expected a share below 1, got {dropout!r}")
+        self.pooling = checks.choice("pooling", pooling, POOLINGS)
+        self.normalize = normalize
+        self.seed = checks.whole("seed", seed, at_least=0)
+        self.prefix_tokens = checks.whole("prefix_tokens", prefix_tokens, at_least=0)
+        self.dim = in_features if dim is None else dim
+        self.dropout = nn.Dropout(dropout)
+        self.linear = None if dim is None else _embedding_layer(in_features, dim, seed)
+
+    def pool(self, features: Tensor) -> Tensor:
+        """A map or tokens pooled to vectors (batch, in_features)."""
+        return pool(features, self.pooling, prefix_tokens=self.prefix_tokens)
+
+    def embed(self, pooled: Tensor, *, normalize: bool | None = None) -> Tensor:
+        """Pooled features (batch, in_features) -> embeddings (batch, dim), float32 or better.
+
+        normalize None: in eval mode yes, in training as the head was told.
+        """
+        embeddings = self.dropout(pooled)
+        if self.linear is not None:
+            embeddings = self.linear(embeddings)
+        embeddings = raise_half(embeddings)
+        wanted = (self.normalize or not self.training) if normalize is None else normalize
+        return unit(embeddings) if wanted else embeddings
+
+    def forward(self, features: Tensor, *, normalize: bool | None = None) -> Tensor:
+        """`pool`, then `embed`."""
+        return self.embed(self.pool(features), normalize=normalize)
+
+    @torch.no_grad()
+    def calibrate(self, pooled: Tensor, *, norm: float = 1.0) -> float:
+        """Rescale the embedding layer so that its outputs have the mean length `norm`.
+
+        pooled: features (samples, in_features) as training will see them. Returns the mean length
+        before. Dropout is left out.
+
+        >>> head = Head(8, 4)
+        >>> before = head.calibrate(torch.rand(100, 8) * 50)
+        >>> round(head.calibrate(torch.rand(100, 8) * 50), 1)
+        1.0
+        """
+        checks.vectors("pooled", pooled)
+        checks.positive("norm", norm)
+        if self.linear is None:
+            raise ValueError("calibrate: expected a head with an embedding layer, got dim=None")
+        outputs = self.linear(pooled.to(self.linear.weight.dtype))
+        before = float(outputs.norm(dim=1).mean())
+        if not 0 < before < float("inf"):
+            raise ValueError(
+                f"calibrate: expected outputs of a finite length above 0, got {before:g} on average"
+            )
+        self.linear.weight.mul_(norm / before)
+        self.linear.bias.mul_(norm / before)
+        return before
+
+    def config(self) -> dict[str, Any]:
+        """The options, plain values: what `Head(in_features, **config)` takes.
+
+        Not what the backbone decides: in_features and prefix_tokens.
+        """
+        return {
+            "dim": None if self.linear is None else self.dim,
+            "pooling": self.pooling,
+            "dropout": self.dropout.p,
+            "normalize": self.normalize,
+            "seed": self.seed,
+        }
+
+
+def _embedding_layer(in_features: int, dim: int, seed: int) -> nn.Linear:
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, in_features, dim)
+    generator = torch.Generator().manual_seed(seed)
+    nn.init.normal_(layer.weight, std=dim**-0.5, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer

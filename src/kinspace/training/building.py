@@ -1,0 +1,256 @@
+"""From a recipe to what the loop needs. Nothing deeper than this file sees a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from kinspace.clusters import ClusterIndex
+from kinspace.data import TransformSettings
+from kinspace.models import Embedder, make_embedder, roles
+from kinspace.numerics import unit
+from kinspace.objective import Objective, Term, make_loss, make_regularizer
+from kinspace.pairs import class_sums
+from kinspace.recipes import Recipe, changed
+from kinspace.sampling import SAMPLERS, BatchSampler, Neighborhoods
+from kinspace.training.feeding import Feed, embed_all
+from kinspace.training.loop import Plan
+from kinspace.training.optimizer import make_optimizer
+from kinspace.training.settings import RunSettings
+from kinspace.training.state import Average, State
+from kinspace.training.step import Precision, seed_everything
+
+__all__ = [
+    "make_model",
+    "make_plan",
+    "make_state",
+    "original_densities",
+    "transform_settings",
+    "with_batch",
+]
+
+_CALIBRATION = 512  # pictures to measure the first norm on
+
+
+def make_model(recipe: Recipe, *, seed: int) -> Embedder:
+    """The embedder of a recipe, its random weights by the seed."""
+    part = recipe.model
+    return make_embedder(
+        {
+            "backbone": {"name": part.backbone, "options": part.options, "seed": seed},
+            "head": {
+                "dim": part.dim,
+                "pooling": part.pool,
+                "dropout": part.dropout,
+                "normalize": part.normalize,
+                "seed": seed,
+            },
+        },
+        pretrained=part.pretrained and part.weights is None,
+        weights=part.weights,
+    )
+
+
+def transform_settings(recipe: Recipe, model: nn.Module) -> TransformSettings:
+    """The recipe's transform, what it leaves open as the backbone was made for.
+
+    The square before the crop is 8/7 of the crop (256 for 224), as usual.
+    """
+    part, wanted = recipe.transform, getattr(model, "preprocessing", None)
+    defaults = TransformSettings()
+    size = part.size or (wanted.size if wanted else defaults.size)
+    return TransformSettings(
+        size=size,
+        resize=part.resize or max(size, round(size * 8 / 7)),
+        fit=part.fit,
+        mirror=part.mirror,
+        rescale=part.rescale,
+        mean=part.mean or (wanted.mean if wanted else defaults.mean),
+        std=part.std or (wanted.std if wanted else defaults.std),
+    )
+
+
+def with_batch(recipe: Recipe, size: int) -> Recipe:
+    """The recipe with batches of `size` samples, composed as before.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> dict(with_batch(read_recipe("nra"), 64).sampler.options)["classes"]
+    8
+    """
+    name, options = recipe.sampler.name, recipe.resolved().sampler.options
+    if name in ("random", "whole_classes"):
+        return changed(recipe, {"sampler.batch_size": size}, where="--batch")
+    groups = {"classes_by_samples": "classes", "n_pairs": "pairs", "neighborhoods": "clusters"}[
+        name
+    ]
+    each = 2 if name == "n_pairs" else options["samples"]
+    if size % each:
+        raise ValueError(f"--batch: expected a multiple of {each}, the samples a group, got {size}")
+    return changed(recipe, {f"sampler.{groups}": size // each}, where="--batch")
+
+
+def make_plan(recipe: Recipe, settings: RunSettings) -> Plan:
+    """The numbers of the loop."""
+    schedule, optimizer = recipe.schedule, recipe.optimizer
+    return Plan(
+        steps=schedule.steps,
+        schedule={
+            "kind": schedule.kind,
+            "warm_up": schedule.warm_up,
+            "milestones": schedule.milestones,
+            "factor": schedule.factor,
+            "every": schedule.every,
+        },
+        freeze_backbone=schedule.freeze_backbone,
+        clip_norm=optimizer.clip_norm,
+        clip_value=optimizer.clip_value,
+        micro_batch=settings.micro_batch,
+        refresh=0 if recipe.index is None else recipe.index.refresh,
+        validate=recipe.validation.every,
+        log=settings.log,
+        save=settings.save,
+        seed=settings.seed,
+    )
+
+
+def warm_start(recipe: Recipe) -> Recipe:
+    """The recipe of the phase before: its softmax on random batches, for the steps it says."""
+    part = recipe.warm_start
+    table: dict[str, Any] = recipe.to_dict() | {
+        "loss": {"name": part.loss},
+        "regularizers": [],
+        "sampler": {"name": "random", "drop_last": True},
+        "tune": {},
+    }
+    table.pop("index", None)
+    table["optimizer"] = table["optimizer"] | {"lr": part.lr, "loss": 10.0, "ema": None}
+    table["schedule"] = {"steps": part.steps, "kind": "constant"}
+    return Recipe.from_dict(table)
+
+
+@torch.no_grad()
+def start_norm(model: nn.Module, norm: float, train: Feed, *, batch_size: int = 128) -> float:
+    """Rescale the embedding layer so that embeddings start with this mean norm; the norm before."""
+    assert isinstance(model, Embedder)
+    count = min(_CALIBRATION, len(train.dataset))
+    places = torch.linspace(0, len(train.dataset) - 1, count).long()
+    some = train.part(train.dataset.subset(places))
+    return float(model.head.calibrate(_features(model, some, batch_size), norm=norm))
+
+
+def original_densities(model: nn.Module, train: Feed, *, batch_size: int = 128) -> Tensor:
+    """Mean squared distance of each class's features to their mean, before the embedding layer.
+
+    The features have length 1, as the embeddings that density adaptivity compares them with.
+    """
+    features = unit(_features(model, train, batch_size))
+    labels = train.dataset.labels.to(features.device)
+    count = train.dataset.num_classes
+    sums, sizes = class_sums(features, labels, count)
+    offsets = (features - (sums / sizes[:, None])[labels]).square().sum(1)
+    return (torch.zeros_like(sizes).index_add(0, labels, offsets) / sizes).float()
+
+
+def _features(model: nn.Module, feed: Feed, batch_size: int) -> Tensor:
+    """Pooled features of an Embedder; of any other model the embeddings themselves."""
+    return embed_all(model, feed, batch_size=batch_size, what="features")
+
+
+def make_objective(
+    recipe: Recipe, *, num_classes: int, dim: int, seed: int, original: Tensor | None
+) -> Objective:
+    """The loss and its weighted regularizers, their random parameters by the seed."""
+    seed_everything(seed, 1)
+    loss = make_loss(recipe.loss.name, recipe.loss.options, num_classes=num_classes, dim=dim)
+    return Objective(
+        loss,
+        [
+            Term(
+                part.name,
+                make_regularizer(
+                    part.name, part.options, num_classes=num_classes, original=original
+                ),
+                part.weight,
+                part.centers,
+            )
+            for part in recipe.regularizers
+        ],
+    )
+
+
+def make_state(
+    recipe: Recipe,
+    settings: RunSettings,
+    model: nn.Module,
+    train: Feed,
+    *,
+    dim: int,
+    original: Tensor | None = None,
+) -> State:
+    """All the moving parts of a training at its first step."""
+    device, seed = train.device, settings.seed
+    if device.type == "cuda" and dist.is_initialized() and dist.get_world_size() > 1:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model.to(device)
+    if settings.channels_last and train.settings is not None:  # faster on CPU and GPU
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if recipe.model.freeze_batch_norm and isinstance(model, Embedder):
+        model.freeze_batch_norm()
+    objective = make_objective(
+        recipe, num_classes=train.dataset.num_classes, dim=dim, seed=seed, original=original
+    ).to(device)
+    part = recipe.optimizer
+    optimizer = make_optimizer(
+        {
+            **roles(model),
+            "loss": list(objective.loss.parameters()),
+            "targets": list(objective.terms.parameters()),
+        },
+        {"head": part.head, "loss": part.loss, "targets": part.targets},
+        name=part.name,
+        lr=part.lr,
+        momentum=part.momentum,
+        weight_decay=part.weight_decay,
+    )
+    index = None
+    if recipe.index is not None:
+        index = ClusterIndex(
+            recipe.index.clusters,  # type: ignore[arg-type]
+            max_clusters=recipe.index.max_clusters,
+            seed=seed,
+        )
+    sampler = _sampler(recipe, train.dataset.labels, index, seed)
+    return State(
+        model=model,
+        objective=objective,
+        optimizer=optimizer,
+        precision=Precision(settings.in_precision(device), device),
+        sampler=sampler,
+        loader=train.batches(sampler, train=True, seed=seed),
+        index=index,
+        average=None if part.ema is None else Average(model, part.ema),
+    )
+
+
+def _sampler(recipe: Recipe, labels: Tensor, index: ClusterIndex | None, seed: int) -> BatchSampler:
+    several = dist.is_available() and dist.is_initialized()
+    options: Mapping[str, Any] = {
+        **recipe.sampler.options,
+        "seed": seed,
+        "rank": dist.get_rank() if several else 0,
+        "world_size": dist.get_world_size() if several else 1,
+    }
+    if index is not None:
+        return Neighborhoods(index, **options)
+    sampler: BatchSampler = SAMPLERS[recipe.sampler.name](labels, **options)
+    return sampler
+
+
+def without_search(recipe: Recipe) -> Recipe:
+    """The recipe without what a search may try: that does not make another run."""
+    return replace(recipe, tune={})

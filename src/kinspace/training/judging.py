@@ -1,0 +1,62 @@
+"""The verdict at the end of a training: the test part, beside what costs nothing.
+
+    pixels      the pictures themselves, averaged down to 32 x 32
+    untrained   the features of the same backbone before the first step
+    final       the model after the last step
+    selected    the model that was best on the validation classes; the one that is kept
+
+Nothing here has been chosen by the test part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from kinspace.evaluation import retrieval_metrics
+from kinspace.training.feeding import Feed, embed_all
+
+__all__ = ["Pixels", "verdict"]
+
+
+class Pixels(nn.Module):
+    """The picture as its own embedding, at most `side` pixels wide; other inputs as they are.
+
+    >>> Pixels(2)(torch.ones(1, 3, 8, 8)).shape
+    torch.Size([1, 12])
+    """
+
+    def __init__(self, side: int = 32) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """One vector a picture."""
+        if inputs.ndim == 4 and min(inputs.shape[-2:]) > self.side:
+            inputs = nn.functional.adaptive_avg_pool2d(inputs, self.side)
+        return inputs.float().flatten(1)
+
+
+def verdict(
+    model: nn.Module,
+    weights: Mapping[str, Mapping[str, Tensor]],
+    test: Feed,
+    *,
+    views: int = 1,
+    batch_size: int = 128,
+) -> dict[str, Any]:
+    """Retrieval measures of pixels and of each set of weights; "untrained" by its features."""
+    labels = test.dataset.labels
+    found: dict[str, Any] = {"pixels": _measures(embed_all(Pixels(), test), labels)}
+    for name, state in weights.items():
+        model.load_state_dict(dict(state))
+        what = "features" if name == "untrained" else "test"
+        vectors = embed_all(model, test, batch_size=batch_size, views=views, what=what)
+        found[name] = _measures(vectors, labels)
+    return found
+
+
+def _measures(vectors: Tensor, labels: Tensor) -> dict[str, Any]:
+    return dict(retrieval_metrics(vectors, labels.to(vectors.device)))

@@ -1,0 +1,115 @@
+"""Parameters in groups with learning rates of their own, and the rates over the steps.
+
+A group's rate is lr * its multiplier * the schedule's factor. The factor is a function of the step
+alone: a run that goes on from a checkpoint needs no saved state for it.
+
+    constant   1
+    step       factor ** (milestones at or before the step)
+    cosine     (1 + cos(pi * step / steps)) / 2
+    annealed   factor ** (step / every)
+
+each times (step + 1) / warm_up in the first `warm_up` steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from kinspace import checks
+
+__all__ = ["clip", "make_optimizer", "schedule_factor", "set_rates"]
+
+SCHEDULES = ("constant", "step", "cosine", "annealed")
+OPTIMIZERS = ("sgd", "adam", "adamw")
+
+
+def schedule_factor(
+    step: int,
+    *,
+    kind: str,
+    steps: int,
+    warm_up: int = 0,
+    milestones: Iterable[int] = (),
+    factor: float = 0.1,
+    every: int = 1000,
+) -> float:
+    """What the learning rates are multiplied with at a step, counted from 0 (module docstring).
+
+    >>> [schedule_factor(step, kind="step", steps=9, milestones=(3, 6)) for step in (2, 3, 6)]
+    [1.0, 0.1, 0.010000000000000002]
+    >>> schedule_factor(5, kind="cosine", steps=10)
+    0.5
+    """
+    checks.choice("schedule.kind", kind, SCHEDULES)
+    if kind == "step":
+        value = factor ** sum(step >= milestone for milestone in milestones)
+    elif kind == "cosine":
+        value = 0.5 * (1 + math.cos(math.pi * min(step / steps, 1)))
+        value = round(value, 12)  # cos(pi/2) is not quite 0
+    elif kind == "annealed":
+        value = factor ** (step / every)
+    else:
+        value = 1.0
+    return float(value * min(1.0, (step + 1) / warm_up) if warm_up else value)
+
+
+def make_optimizer(
+    roles: Mapping[str, list[nn.Parameter]],
+    multipliers: Mapping[str, float],
+    *,
+    name: str,
+    lr: float,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    """An optimizer with a group for each role (backbone, head, loss, ...) that has parameters.
+
+    Vectors and single numbers (biases, norms, targets) are not decayed, nor is the loss's own.
+
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> adam = make_optimizer({"head": list(layer.parameters())}, {"head": 10.0},
+    ...                       name="adamw", lr=0.001, weight_decay=0.1)
+    >>> [(g["lr"], g["weight_decay"]) for g in adam.param_groups]
+    [(0.01, 0.1), (0.01, 0.0)]
+    """
+    checks.choice("optimizer.name", name, OPTIMIZERS)
+    groups: list[dict[str, Any]] = []
+    for role, parameters in roles.items():
+        decays = [p for p in parameters if p.ndim > 1 and role in ("backbone", "head")]
+        rest = [p for p in parameters if not any(p is other for other in decays)]
+        rate = lr * multipliers.get(role, 1.0)
+        for some, decay in ((decays, weight_decay), (rest, 0.0)):
+            if some:
+                groups.append(
+                    {"params": some, "lr": rate, "base": rate, "weight_decay": decay, "role": role}
+                )
+    # `foreach` is deterministic on the CPU and quick on the GPU; "fused" is not in every build
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=lr, momentum=momentum)
+    made = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+    return made(groups, lr=lr, betas=(momentum, 0.999))
+
+
+def set_rates(
+    optimizer: torch.optim.Optimizer, factor: float, *, resting: Iterable[str] = ()
+) -> None:
+    """Give every group its rate for the next step; groups of the resting roles get 0."""
+    rest = set(resting)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0 if group["role"] in rest else group["base"] * factor
+
+
+def clip(
+    parameters: Iterable[nn.Parameter], *, norm: float | None = None, value: float | None = None
+) -> None:
+    """Limit each entry of the gradients to +-value, then their common length to norm."""
+    some = [p for p in parameters if p.grad is not None]
+    if value is not None:
+        nn.utils.clip_grad_value_(some, value)
+    if norm is not None:
+        nn.utils.clip_grad_norm_(some, norm)

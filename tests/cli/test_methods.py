@@ -1,0 +1,56 @@
+"""`kinspace methods` as a user runs it."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from kinspace.cli import app
+from kinspace.losses import LOSSES
+from kinspace.recipes import read_recipe, recipe_names
+
+RUN = CliRunner(env={"COLUMNS": "200"})
+
+
+def test_lists_every_recipe_with_its_loss_and_sampler() -> None:
+    done = RUN.invoke(app, ["methods"])
+    assert done.exit_code == 0
+    rows = [line.split() for line in done.stdout.splitlines()]
+    for name in recipe_names():
+        (row,) = [row for row in rows if row and row[0] == name]
+        recipe = read_recipe(name)
+        assert recipe.loss.name in row
+        assert recipe.sampler.name in row
+
+
+def test_as_json_the_list_says_the_same() -> None:
+    done = RUN.invoke(app, ["methods", "--json"])
+    rows = json.loads(done.stdout)
+    assert [row["method"] for row in rows] == recipe_names()
+    assert set(LOSSES) <= {row["loss"] for row in rows}
+    assert all(list(row) == ["method", "paper", "loss", "sampler", "about"] for row in rows)
+
+
+def test_one_method_is_printed_as_a_recipe_file_with_all_options_and_its_formula(
+    tmp_path: Path,
+) -> None:
+    done = RUN.invoke(app, ["methods", "almn"])
+    path = tmp_path / "mine.toml"
+    path.write_text(done.stdout, encoding="utf-8")
+    assert read_recipe(path) == read_recipe("almn").resolved()
+    assert "M_i = beta k_i ||x_i|| / ||x_i - c_i||" in done.stdout
+    assert 'margin = "clipped"' in done.stdout
+    again = RUN.invoke(app, ["methods", str(path)])
+    assert again.stdout == done.stdout
+
+
+def test_one_method_as_json() -> None:
+    table = json.loads(RUN.invoke(app, ["methods", "density", "--json"]).stdout)
+    assert table["loss"] == {"name": "contrastive", "margin": 1.0, "reduction": "mean_each"}
+    assert set(table["formulas"]) == {"contrastive", "density"}
+
+
+def test_an_unknown_method_exits_with_2_and_the_nearest_name() -> None:
+    done = RUN.invoke(app, ["methods", "magnett"])
+    assert done.exit_code == 2
+    assert done.output.startswith("method: unknown recipe 'magnett'; did you mean 'magnet'?")

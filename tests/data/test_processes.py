@@ -1,0 +1,26 @@
+import os
+from functools import partial
+
+import pytest
+
+from kinspace.data.processes import chunks, cores, in_processes
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "workers"), [(0, 5, 2), (3, 300, 4), (0, 1, 8), (2, 2, 3)]
+)
+def test_chunks_hold_everything_once_in_order(begin: int, end: int, workers: int) -> None:
+    parts = chunks(begin, end, workers)
+    assert [number for part in parts for number in part] == list(range(begin, end))
+    assert len(parts) >= min(workers, end - begin)
+
+
+def test_processes_give_their_results_in_order() -> None:
+    assert 1 <= cores() <= (os.cpu_count() or 1)
+    assert list(in_processes(partial(pow, 2), range(5), 2, what="count")) == [1, 2, 4, 8, 16]
+    assert list(in_processes(partial(pow, 2), [], 2, what="count")) == []
+
+
+def test_processes_that_die_are_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(RuntimeError, match=r"that count ended early; .*pass workers=1"):
+        list(in_processes(partial(os._exit), [1, 1], 2, what="count"))

@@ -1,0 +1,29 @@
+"""Two and three real processes give the retrieval scores of one, to the last digit."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import distributed_worker
+import evaluation_worker
+from test_distributed import run_processes
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_that_share_the_queries_get_the_scores_of_one(
+    world: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed_worker, "__file__", evaluation_worker.__file__)
+    expected = evaluation_worker.problem().scores()
+    for left in run_processes(world, tmp_path):
+        assert torch.equal(left["matches"], expected.matches)
+        assert left["values"].keys() == expected.values.keys()
+        for name, values in expected.values.items():
+            assert torch.equal(left["values"][name].nan_to_num(-1), values.nan_to_num(-1)), name
+
+
+def test_one_process_alone_shares_with_nobody() -> None:
+    retrieval = evaluation_worker.problem()
+    found, expected = retrieval.shared_scores().summary(), retrieval.scores().summary()
+    assert found == expected

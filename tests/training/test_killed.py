@@ -1,0 +1,123 @@
+"""A run that was killed, or stopped, and goes on: the same bits as one that was never."""
+
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from training.commands import QUICK, assert_same_run, killed_after, rows, run
+
+# momentum, learnt targets, an average of the weights, dropout: all that a checkpoint has to hold
+DENSITY = [
+    "digits", "--method", "density", "--steps", "40", "--save-every", "9", "--log-every", "1",
+    "--set", "optimizer.ema=0.9", "--set", "model.dropout=0.2", *QUICK,
+]  # fmt: skip
+# a cluster index, its losses, and a warm start before it
+MAGNET = [
+    "digits", "--method", "magnet", "--steps", "40", "--save-every", "7", "--log-every", "1",
+    "--set", "sampler.clusters=3", "--set", "index.clusters=2", "--set", "index.refresh=15",
+    "--set", "warm_start.steps=12", *QUICK,
+]  # fmt: skip
+
+
+def finished(folder: Path, *arguments: str) -> Path:
+    done = run(*arguments, "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "after"),
+    [
+        pytest.param(DENSITY, 14, id="density"),
+        pytest.param(MAGNET, 5, id="magnet, in its warm start", marks=pytest.mark.slow),
+        pytest.param(MAGNET, 37, id="magnet"),
+    ],
+)
+def test_a_killed_run_goes_on_to_the_same_bits(
+    arguments: list[str], after: int, tmp_path: Path
+) -> None:
+    whole = finished(tmp_path / "whole", *arguments)
+    killed = tmp_path / "killed"
+    killed_after(after, killed, signal.SIGKILL, *arguments)
+    assert not (killed / "results.json").exists()
+    done = run("--resume", str(killed))
+    assert done.returncode == 0, done.stderr
+    assert_same_run(whole, killed)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    said = killed_after(14, stopped, signal.SIGINT, *DENSITY)
+    assert f"go on with: kinspace train --resume {stopped}" in said
+    last = max(row["step"] for row in rows(stopped))
+    done = run("--resume", str(stopped))
+    assert done.returncode == 0, done.stderr
+    assert f"going on at step {last} of 40" in done.stderr  # nothing is done twice
+    assert_same_run(finished(tmp_path / "whole", *DENSITY), stopped)
+
+
+def test_a_full_disk_is_an_error_that_harms_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    arguments = ["digits", "--method", "contrastive", "--steps", "30", "--save-every", "10"]
+    arguments += ["--log-every", "1", *QUICK, "--cache", "none", "--workers", "0"]
+    killed_after(14, folder, signal.SIGINT, *arguments)
+    before = (folder / "last.safetensors").read_bytes()
+
+    def no_room() -> None:  # a file that grows beyond this fails, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) - 1000,) * 2)
+
+    failed = run("--resume", str(folder), preexec_fn=no_room)
+    assert failed.returncode == 1, failed.stderr
+    assert f"cannot write {folder / 'last.safetensors'}: File too large" in failed.stderr
+    assert "the file before it is unharmed" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert (folder / "last.safetensors").read_bytes() == before
+    assert not list(folder.glob(".*.part"))
+    done = run("--resume", str(folder))
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_room_for_a_checkpoint_says_so_and_keeps_the_one_before(tmp_path: Path) -> None:
+    from kinspace.training.checkpoint import read_checkpoint, write_atomically
+
+    path = tmp_path / "last"
+    write_atomically(path, lambda part: part.write_bytes(b"old"))
+
+    def fails(part: Path) -> None:
+        part.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=r"cannot write .*last: No space left.*unharmed"):
+        write_atomically(path, fails)
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["last"]
+    with pytest.raises(ValueError, match="expected a checkpoint"):
+        read_checkpoint(path)
+
+
+def test_a_run_of_another_recipe_is_not_gone_on_with(tmp_path: Path) -> None:
+    import kinspace
+    from kinspace.training import open_run
+
+    folder = tmp_path / "run"
+    quick = {"model.options": {"width": 4, "size": 16}, "transform.size": 16}
+    quick |= {"transform.resize": 18, "schedule.steps": 2, "model.dim": 8}
+    options = {"device": "cpu", "quiet": True, "workers": 1}
+    kinspace.train("digits", method="contrastive", changes=quick, out=folder, **options)
+    about = (folder / "run.json").read_bytes()
+    with pytest.raises(ValueError, match="there is a run in it already"):
+        kinspace.train("digits", method="contrastive", changes=quick, out=folder, **options)
+    other = quick | {"loss.margin": 0.5}
+    with pytest.raises(ValueError, match=r"another recipe: recipe.loss.margin is .* 0.5 here"):
+        kinspace.train(
+            "digits", method="contrastive", changes=other, out=folder, resume=True, **options
+        )
+    assert (folder / "run.json").read_bytes() == about
+    assert open_run(folder).finished
+    with pytest.raises(ValueError, match="no such folder"):
+        open_run(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"without run\.json"):
+        open_run(tmp_path / "empty")
