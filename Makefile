@@ -44,8 +44,9 @@ format: setup ## apply ruff's formatting and its safe fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-demo: setup ## train a small embedding on digits; Recall@1 on digits it never saw
-	$(BIN)/python examples/digits.py
+demo: setup ## train a small net on moths; Recall@1 on species it never saw
+	rm -rf runs/demo
+	$(BIN)/kinspace train moths --method nra --steps 400 --out runs/demo
 
 bench: setup .venv/installed-benchmark ## time the losses against pytorch-metric-learning
 	$(BIN)/python benchmarks/losses.py

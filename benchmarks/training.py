@@ -22,8 +22,15 @@ from setting import setting
 
 from kinspace.data import Dataset, cache_in_memory, from_arrays, open_data
 from kinspace.recipes import Recipe, changed, read_recipe
-from kinspace.training.building import make_model, make_plan, make_state, transform_settings
+from kinspace.training.building import (
+    make_model,
+    make_plan,
+    make_state,
+    transform_settings,
+    with_batch,
+)
 from kinspace.training.feeding import Feed
+from kinspace.training.graphs import Graphed
 from kinspace.training.loop import Hooks, fit
 from kinspace.training.reporting import Silent
 from kinspace.training.settings import RunSettings
@@ -63,6 +70,8 @@ def ours(recipe: Recipe, settings: RunSettings, feed: Feed, options: argparse.Na
     """Images a second of our loop, without its first steps."""
     model = make_model(recipe, seed=0)
     state = make_state(recipe, settings, model, feed, dim=recipe.model.dim or 1024)
+    if feed.device.type == "cuda":  # as `kinspace.train` does
+        state.compiled = Graphed(state.model, state.precision)
     begun = 0.0
 
     def row(values: dict[str, object]) -> None:
@@ -91,7 +100,7 @@ def pictures(options: argparse.Namespace) -> Dataset:
     return from_arrays(array, np.arange(count) % options.classes)
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data", help="a data set; else random pictures")
@@ -101,6 +110,7 @@ def main() -> None:
     parser.add_argument("--resize", type=int, default=256)
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--workers", type=int, help="processes that decode")
     parser.add_argument("--precision")
     parser.add_argument("--warm-up", type=int, default=40)
     parser.add_argument("--steps", type=int, default=200)
@@ -109,6 +119,11 @@ def main() -> None:
     parser.add_argument("--commit", help="where git cannot tell")
     parser.add_argument("--json", type=Path)
     parser.set_defaults(skip_pml=True)
+    return parser
+
+
+def main() -> None:
+    parser = arguments()
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     recipe = changed(
@@ -121,19 +136,20 @@ def main() -> None:
             "schedule.steps": options.warm_up + options.steps,
             "schedule.kind": "constant",
             "optimizer.lr": 1e-5,
-            "sampler.classes": options.batch // 8,
-            "sampler.samples": 8,
             "warm_start.steps": 0,
             "validation.every": 10**6,
         },
     )
+    recipe = with_batch(recipe, options.batch)
     settings = RunSettings(device=options.device, precision=options.precision, save=10**6)
     device = settings.on_device()
     dataset = pictures(options)
     transform = transform_settings(recipe, make_model(recipe, seed=0))
-    cache = cache_in_memory(dataset, transform).to(device)
+    cache = cache_in_memory(dataset, transform, workers=options.workers).to(device)
     feed = Feed(dataset, transform, device, cache, channels_last=settings.channels_last)
     turns = []
+    if options.warm_up % settings.log:
+        parser.error(f"--warm-up: expected a multiple of {settings.log}")
     for turn in range(options.turns):
         speeds = {"bare": bare(recipe, settings, options)}
         speeds["ours"] = ours(recipe, settings, feed, options)

@@ -150,7 +150,9 @@ METHODS = [
     Method("normalized_softmax_loss", "losses", _with("weight"), [{}, {"scale": 3.0}]),
     Method("center_loss", "losses", _with("centers")),
     Method("clustering_loss", "losses", _labels, [{}, {"margin_weight": 5.0}]),
-    Method("density", "regularizers", _density, [{}, {"eta": 1.0}, {"eta": 0.0}, {"reduction": "sum"}]),
+    Method(
+        "density", "regularizers", _density, [{}, {"eta": 1.0}, {"eta": 0.0}, {"reduction": "sum"}]
+    ),
     Method("density", "regularizers", _density_alone),
     Method(
         "log_exp_spread",

@@ -1,12 +1,14 @@
 """The Python in the documentation runs, and the methods page leaves no method out."""
 
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import kinspace
 from kinspace import losses, miners, numerics, regularizers
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +30,24 @@ def _run(page: Path, names: dict[str, Any]) -> None:
 def test_the_methods_page_runs_from_top_to_bottom() -> None:
     with torch.random.fork_rng():
         _run(METHODS, {})
+
+
+def test_the_training_page_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # what it makes goes with the test
+    with torch.random.fork_rng():
+        _run(ROOT / "docs/training.md", {})
+
+
+def test_the_training_page_names_every_file_of_a_run(tmp_path: Path) -> None:
+    text = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    data = torch.utils.data.TensorDataset(torch.randn(48, 4), torch.arange(48) % 8)
+    options: dict[str, Any] = {"device": "cpu", "quiet": True, "changes": {"schedule.steps": 1}}
+    run = kinspace.train(
+        data, model=torch.nn.Linear(4, 3), method="contrastive", out=tmp_path / "run", **options
+    )
+    assert [path.name for path in run.folder.iterdir() if f"`{path.name}`" not in text] == []
 
 
 def test_the_readme_runs_in_a_loop_of_the_users_own() -> None:

@@ -83,7 +83,7 @@ def test_inertia_is_near_scikit_learns(count: int, classes: int, dim: int) -> No
     ]
     for points in (x, x.double(), x + 100):
         ours = [kmeans(points, classes, seed=seed) for seed in range(4)]
-        assert np.mean([one.inertia for one in ours]) < 1.08 * np.mean(peers)
+        assert np.mean([one.inertia for one in ours]) < 1.05 * np.mean(peers)
         for one in ours:
             assert len(one.clusters.unique()) == classes
             means = torch.stack(

@@ -169,6 +169,7 @@ def test_attribute_precision_equals_the_worked_cases(number: int) -> None:
 
 def test_attribute_precision_cuts_the_size_and_skips_what_nobody_has() -> None:
     x, a = np.array([[0.0], [1.0], [3.0]]), np.array([[1, 0], [0, 0], [1, 0]])
+    x.flags.writeable = a.flags.writeable = False
     assert attribute_precision(x, a, [2, 50]) == {2: 0.5, 50: 0.5}
     assert math.isnan(attribute_precision(x, 0 * a, [1])[1])
     with pytest.raises(ValueError, match="one row for each of 3 vectors"):

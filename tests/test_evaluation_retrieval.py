@@ -1,6 +1,7 @@
 """Retrieval measures against loops, the worked cases, and themselves in other blocks and types."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from kinspace.evaluation import counting, recall_at_k, retrieval_metrics
+from kinspace.evaluation import counting, lanes, recall_at_k, retrieval_metrics
 from kinspace.evaluation.retrieval import Retrieval
 from kinspace.table import EmbeddingTable
 
@@ -112,6 +113,7 @@ def test_ties_go_to_the_lower_index(
     expected = averages(loop(x, y, metric))
     for share in (1e9, 16, 1e-9):  # all in doubt decided as a whole, as usual, one by one
         monkeypatch.setattr(counting, "DENSE", share)
+        monkeypatch.setattr(counting, "CROWDED", share)
         for dtype in (np.float32, np.float64):
             check(retrieval_metrics(x.astype(dtype), y, ks=(1, 3), metric=metric), expected)
 
@@ -193,6 +195,28 @@ def test_equals_the_worked_cases(number: int) -> None:
         assert list(recalls.values()) == pytest.approx(case["out_recall"], rel=1e-9)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (5, 24), (256, 1024), (16, 3072)])
+def test_all_ways_of_counting_count_alike(rows: int, columns: int) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    table = torch.randint(-3, 4, (rows, columns), generator=generator).float()
+    table[:, -1] = -torch.inf
+    cuts = torch.randint(-3, 4, (rows, 3), generator=generator).float()
+    cuts[0, 0] = torch.inf
+    above = (table[:, :, None] > cuts[:, None]).sum(1)
+    from_low = (table[:, :, None] >= cuts[:, None]).sum(1)
+    mask = torch.empty(table.shape, dtype=torch.bool)
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(2) as pool:
+        found = [lanes.lane_counts(table, cuts, cuts, mask)]
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(lanes.numpy_lane_counts(table, cuts, cuts, mask, pool))
+        torch.set_num_threads(before)
+    for ours, theirs in found:
+        assert torch.equal(ours, above)
+        assert torch.equal(theirs, from_low)
+
+
 def test_vectors_all_equal_rank_by_index() -> None:
     y = np.array([0, 1, 0, 1, 1])
     for metric in ("cosine", "euclidean"):
@@ -221,6 +245,9 @@ def test_a_table_an_array_a_tensor_and_words_give_the_same() -> None:
     assert recall_at_k(EmbeddingTable(x), y, [1, 2]) == expected
     assert recall_at_k(x, np.array(["moth", "bee", "ant", "fly", "bug"])[y], [1, 2]) == expected
     assert recall_at_k(x, y - 7, [1, 2]) == expected
+    x.flags.writeable = y.flags.writeable = False
+    assert recall_at_k(x, y, [1, 2]) == expected
+    assert recall_at_k(x[::-1], y[::-1], [1, 2]) == expected
 
 
 def test_scores_by_class_and_by_attribute() -> None:

@@ -1,6 +1,7 @@
 """Every method against worked cases, an independent loop, and tables of differences."""
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from batches import DEGENERATE_BATCHES, Batch, random_batch
 from gradients import Result, disagreement, evaluate
 from kinspace import distances
 from kinspace.distances import euclidean_distances, paired_distances, squared_distances
+from kinspace.losses import n_pair
 from methods import METHODS, Method
 from reference_cases import Case, mapped_cases
 from tables import TABLES, lengths, squares
@@ -289,6 +291,43 @@ def test_the_product_form_has_first_and_second_derivatives(
     tolerance = {"eps": eps, "rtol": 1e-4, "atol": 1e-6 / spread}
     assert torch.autograd.gradcheck(call, inputs, **tolerance)
     assert torch.autograd.gradgradcheck(call, inputs, **tolerance)
+
+
+@pytest.mark.parametrize("limit", [0, 2**18], ids=["product", "differences"])
+@pytest.mark.parametrize("spread", [1.0, 1e-3], ids=["far", "close"])
+@pytest.mark.parametrize("kind", ["squared", "euclidean", "cross"])
+def test_the_pull_of_distances_is_their_gradient(
+    kind: str, spread: float, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distances, "SMALL", limit)
+    x = random_batch(2, classes=2, per_class=4, dim=3, scale=spread, separation=1 / spread)
+    inputs = [x.embeddings, x.embeddings[::2] + spread] if kind == "cross" else [x.embeddings]
+    if kind == "cross":
+        found, pull = distances.cross_distances_with_pull(*inputs)
+    else:
+        found, pull = distances.distances_with_pull(*inputs, root=kind == "euclidean")
+    function = euclidean_distances if kind == "euclidean" else squared_distances
+    expected, wanted = slopes(function, inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0.0)
+    weights = torch.linspace(-1, 2, found.numel(), dtype=found.dtype).view_as(found)
+    gradients = pull(weights)
+    for got, want in zip([gradients] if len(inputs) == 1 else gradients, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12 * spread)
+
+
+@pytest.mark.parametrize("stripe", [1, 3, 5, 256])
+def test_n_pair_by_stripes_is_n_pair_on_the_whole_table(
+    stripe: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = random_batch(5, classes=4, per_class=3, dim=6)
+    arguments = {"embeddings": batch.embeddings, "labels": batch.labels}
+    monkeypatch.setattr(n_pair, "MODERATE", 0.0)
+    expected = evaluate(n_pair.n_pair_loss, arguments)
+    monkeypatch.setattr(n_pair, "MODERATE", math.inf)
+    monkeypatch.setattr(n_pair, "STRIPE", stripe)
+    found = evaluate(n_pair.n_pair_loss, arguments)
+    problem = disagreement(found, expected, value=1e-12, gradient=1e-12)
+    assert problem is None, problem
 
 
 @pytest.mark.parametrize("limit", [0, 2**18], ids=["product", "differences"])

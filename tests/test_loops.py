@@ -58,7 +58,7 @@ SIGNATURES = [
     "normalized_softmax_loss(embeddings, labels, weight, *, scale=20.0)",  # ours, not printed
     "center_loss(embeddings, labels, centers)",
     "clustering_loss(embeddings, labels, *, margin_weight=1.0)",
-    "density(embeddings, labels, targets, original=None, *, eta=0.5)",
+    "density(embeddings, labels, targets, original=None, *, eta=0.5, reduction='mean')",
     "log_exp_spread(centers, *, sharpness=8.0, margin=None)",
     "power_spread(centers, *, power=4.0)",
     "hyperspherical_energy(centers, *, power=1.0)",

@@ -22,6 +22,7 @@ from kinspace.numerics import (
     unit,
     zero_of,
 )
+from kinspace.slopes import exponentials_, polar, unit_with_pull, with_slopes
 
 MASK = torch.tensor([[True, False, True, True], [False, True, False, False], [True] * 4])
 SUMS = pytest.mark.parametrize("function", [log_sum_exp, log1p_sum_exp])
@@ -188,6 +189,103 @@ def test_zero_of_stays_zero_where_the_values_overflow() -> None:
     x = torch.full((3, 2), 3e38, requires_grad=True)
     assert zero_of(x) == 0
     assert torch.autograd.grad(zero_of(x), x)[0].eq(0).all()
+
+
+# --- gradients made beside the value -------------------------------------------------------------
+
+
+def sum_of_squares(x: Tensor, made: list[str], name: str = "x") -> tuple[Tensor, tuple]:
+    """The value, and for `with_slopes` the tensor and its slope, which notes that it was made."""
+
+    def slope() -> Tensor:
+        assert not torch.is_grad_enabled()
+        made.append(name)
+        return 2 * x
+
+    return x.detach().square().sum(), (x, slope)
+
+
+def test_a_value_gets_the_slopes_it_is_given() -> None:
+    x, y = normal(3, 4), normal(5)
+    made: list[str] = []
+    first, by_x = sum_of_squares(x, made)
+    second, by_y = sum_of_squares(y, made, "y")
+    value = with_slopes(first + second, by_x, by_y)
+    found = torch.autograd.grad(3 * value, [x, y])
+    assert value == (x.square().sum() + y.square().sum())
+    assert torch.equal(found[0], 6 * x)
+    assert torch.equal(found[1], 6 * y)
+    assert made == ["x", "y"]
+
+
+def test_a_slope_is_made_only_where_it_is_wanted() -> None:
+    x, fixed = normal(3), torch.ones(2, dtype=torch.float64)
+    made: list[str] = []
+    value, by_x = sum_of_squares(x, made)
+    _, by_fixed = sum_of_squares(fixed, made, "fixed")
+    with torch.no_grad():
+        assert not with_slopes(value, by_x).requires_grad
+    assert not with_slopes(value, by_fixed).requires_grad
+    assert made == []
+    with_slopes(value, by_fixed, by_x).backward()
+    assert made == ["x"]
+
+
+def test_a_given_slope_serves_several_backward_passes() -> None:
+    x = normal(3)
+    value = with_slopes(*sum_of_squares(x, []))
+    value.backward(retain_graph=True)
+    value.backward()
+    assert torch.equal(x.grad, 4 * x.detach())
+
+
+def test_a_given_slope_has_no_derivative_and_says_so() -> None:
+    x = normal(3)
+    with pytest.raises(RuntimeError, match="no derivative of its own"):
+        torch.autograd.grad(with_slopes(*sum_of_squares(x, [])), x, create_graph=True)
+
+
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("plus_one", [False, True])
+def test_exponentials_are_a_softmax_with_its_log_sum(
+    kept: dict[str, Tensor], plus_one: bool
+) -> None:
+    x = normal(3, 4, scale=10.0)
+    total = (log1p_sum_exp if plus_one else log_sum_exp)(x, **kept)
+    (expected,) = torch.autograd.grad(total.sum(), x)
+    logits = torch.where(kept.get("mask", torch.ones_like(x).bool()), x.detach(), -math.inf)
+    logits = logits.scatter(1, kept["without"], -math.inf) if "without" in kept else logits
+    sums, logs = exponentials_(logits, plus_one=plus_one)
+    torch.testing.assert_close(logs[:, 0], total.detach(), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(logits / sums, expected, rtol=1e-12, atol=0.0)
+
+
+def test_exponentials_of_nothing_sum_to_one_to_divide_by() -> None:
+    logits = torch.full((2, 3), -math.inf)
+    sums, logs = exponentials_(logits)
+    assert sums.eq(1).all()
+    assert logs.eq(-math.inf).all()
+    assert logits.eq(0).all()
+    sums, logs = exponentials_(torch.full((2, 3), -math.inf), plus_one=True)
+    assert sums.eq(1).all()
+    assert logs.eq(0).all()
+
+
+def test_the_pull_of_unit_is_its_gradient() -> None:
+    x, grad = normal(4, 3), torch.randn(4, 3, dtype=torch.float64)
+    x.data[1] = 0
+    found, pull = unit_with_pull(x)
+    (expected,) = torch.autograd.grad(unit(x), x, grad)
+    assert torch.equal(found, unit(x).detach())
+    torch.testing.assert_close(pull(grad), expected, rtol=1e-14, atol=0.0)
+
+
+def test_polar_gives_lengths_directions_and_divisors() -> None:
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    lengths, directions, divisors = polar(x)
+    assert lengths.tolist() == [[5.0], [0.0]]
+    assert torch.equal(directions, unit(x))
+    assert divisors.tolist() == [[5.0], [math.inf]]
 
 
 # --- full precision ------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Masks and positions of the samples of one class, against plain loops over the labels."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,6 +13,7 @@ from kinspace.pairs import (
     class_slots,
     class_sums,
     class_table,
+    classes,
     different_pairs,
     next_same,
     off_diagonal,
@@ -66,6 +69,19 @@ def test_a_slot_is_shared_by_one_class_and_no_other(labels: list[int]) -> None:
     assert 0 <= slots.min() <= slots.max() < len(labels)
     by_slot = slots[:, None] == slots
     assert torch.equal(by_slot, ~different_pairs(torch.tensor(labels)))
+
+
+@given(batches_of_labels)
+def test_the_classes_are_the_labels_that_occur(labels: list[int]) -> None:
+    found, places = classes(scattered(labels))
+    assert found.tolist() == sorted(set(scattered(labels).tolist()))
+    assert torch.equal(found[places], scattered(labels))
+
+
+@pytest.mark.parametrize("function", [classes, next_same])
+def test_what_is_made_of_labels_looks_at_them(function: Callable[[Tensor], object]) -> None:
+    with pytest.raises(ValueError, match="labels: expected 0 or more, got -2"):
+        function(torch.tensor([0, -2]))
 
 
 @given(batches_of_labels)

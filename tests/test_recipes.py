@@ -336,7 +336,7 @@ def test_changes_are_made_in_the_copy_only() -> None:
         },
     )
     assert recipe == read_recipe("density")
-    assert new.loss == LossPart("contrastive", {"margin": 2.0})
+    assert new.loss == LossPart("triplet", {"margin": 2.0, "reduction": "mean_active"})
     assert new.regularizers == (RegularizerPart("density", 5.0, options={"eta": 1.0}),)
     assert (new.schedule.steps, new.model.options, new.model.start_norm) == (7, {"width": 8}, None)
 

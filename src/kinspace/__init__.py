@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         regularizers,
         sampling,
     )
+    from kinspace.bundle import load
     from kinspace.losses import LOSSES
     from kinspace.regularizers import REGULARIZERS
     from kinspace.sampling import SAMPLERS
@@ -33,6 +34,7 @@ __all__ = [
     "clusters",
     "data",
     "distributed",
+    "load",
     "losses",
     "miners",
     "numerics",
@@ -48,6 +50,7 @@ _MODULE_OF = {
     "REGULARIZERS": "regularizers",
     "SAMPLERS": "sampling",
     "EmbeddingTable": "table",
+    "load": "bundle",
     "train": "training",
 }
 

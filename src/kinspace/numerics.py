@@ -13,23 +13,19 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
+
+from kinspace.slopes import across, without_zero
 
 __all__ = [
-    "exponentials_",
     "full_precision",
     "k_skewed_mean",
     "log1p_sum_exp",
     "log_exp_mean",
     "log_sum_exp",
-    "polar",
     "power_mean",
     "raise_half",
     "safe_sqrt",
     "unit",
-    "unit_with_pull",
-    "with_slopes",
     "zero_of",
 ]
 
@@ -75,41 +71,6 @@ def zero_of(*tensors: Tensor) -> Tensor:
     return sum((tensor.flatten()[:0].sum() for tensor in tensors[1:]), tensors[0][:0].sum())
 
 
-def with_slopes(value: Tensor, *slopes: tuple[Tensor, Callable[[], Tensor]]) -> Tensor:
-    """Give a value that was made without a graph its gradients: (tensor, how to make its slope).
-
-    A loss on a small batch costs what its number of operations costs. Made by hand beside the
-    value, in place and without a graph, a gradient takes half of those that autograd takes. It
-    is made only if the tensor requires one, and has no derivative of its own.
-
-    >>> x = torch.tensor([1.0, 3.0], requires_grad=True)
-    >>> value = with_slopes(x.detach().square().sum(), (x, lambda: 2 * x.detach()))
-    >>> value.backward(); value.item(), x.grad
-    (10.0, tensor([2., 6.]))
-    """
-    if not torch.is_grad_enabled():
-        return value
-    with torch.no_grad():
-        made = [(tensor, slope()) for tensor, slope in slopes if tensor.requires_grad]
-    if not made:
-        return value
-    tensors, ready = zip(*made, strict=True)
-    return _Sloped.apply(value, *tensors, *ready)  # type: ignore[no-any-return,no-untyped-call]
-
-
-class _Sloped(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, *tensors_and_slopes: Tensor) -> Tensor:
-        ctx.save_for_backward(*tensors_and_slopes[len(tensors_and_slopes) // 2 :])
-        return value.view_as(value)
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        slopes = ctx.saved_tensors
-        return None, *(grad * slope for slope in slopes), *(None for _ in slopes)
-
-
 def unit(vectors: Tensor) -> Tensor:
     """Scale each row to length 1; a zero row stays zero and gets no gradient.
 
@@ -121,12 +82,7 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 def _divisors(vectors: Tensor) -> Tensor:
-    return _without_zero(torch.linalg.vector_norm(vectors, dim=-1, keepdim=True))
-
-
-def _without_zero(lengths: Tensor) -> Tensor:
-    # Dividing by infinity gives 0 and a gradient of 0; dividing by a tiny length overflows.
-    return functional.threshold(lengths, torch.finfo(lengths.dtype).tiny, math.inf)
+    return without_zero(torch.linalg.vector_norm(vectors, dim=-1, keepdim=True))
 
 
 class _Unit(torch.autograd.Function):
@@ -142,37 +98,7 @@ class _Unit(torch.autograd.Function):
         vectors, divisors, directions = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second derivative, the lengths have one as well
             divisors = _divisors(vectors)
-        return _across(grad, directions) / divisors
-
-
-def _across(grad: Tensor, directions: Tensor) -> Tensor:
-    """The part of each row that is at a right angle to its direction."""
-    along = (grad * directions).sum(-1, keepdim=True)
-    return torch.addcmul(grad, along, directions, value=-1)
-
-
-@torch.no_grad()
-def unit_with_pull(vectors: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """`unit` without a graph, and what takes a gradient back from its result to the vectors.
-
-    >>> x, pull = unit_with_pull(torch.tensor([[0.0, 2.0]]))
-    >>> x, pull(torch.tensor([[1.0, 1.0]]))
-    (tensor([[0., 1.]]), tensor([[0.5000, 0.0000]]))
-    """
-    divisors = _divisors(vectors)
-    directions = vectors / divisors
-    return directions, lambda grad: _across(grad, directions).div_(divisors)
-
-
-@torch.no_grad()
-def polar(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """The lengths of the rows, (rows, 1), and their directions as by `unit`, without a graph.
-
-    >>> polar(torch.tensor([[3.0, 4.0]]))
-    (tensor([[5.]]), tensor([[0.6000, 0.8000]]))
-    """
-    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return lengths, vectors / _without_zero(lengths)
+        return across(grad, directions) / divisors
 
 
 class _SafeSqrt(torch.autograd.Function):
@@ -196,28 +122,6 @@ def safe_sqrt(squares: Tensor) -> Tensor:
     tensor([0.0000, 0.2500])
     """
     return _SafeSqrt.apply(squares)  # type: ignore[no-any-return,no-untyped-call]
-
-
-def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Tensor]:
-    """Turn logits into exp(logits - top), top the largest of the row, in place and without a graph.
-
-    Returns, both (rows, 1), what to divide them by for the weights of a softmax, and the log sum
-    exp. Over nothing these are 1 and -inf. plus_one: with a further logit of 0 in each row.
-
-    >>> logits = torch.tensor([[1000.0, 0.0], [-math.inf, -math.inf]])
-    >>> exponentials_(logits)
-    (tensor([[1.],
-            [1.]]), tensor([[1000.],
-            [ -inf]]))
-    """
-    top = logits.amax(1, keepdim=True)
-    top = top.clamp_(min=0.0 if plus_one else torch.finfo(top.dtype).min)
-    sums = logits.sub_(top).exp_().sum(1, keepdim=True)
-    if plus_one:  # less 1, in units of exp(top): exact for the smallest sums, where top is 0
-        sums += torch.expm1(-top)
-        return sums + 1, top.add_(sums.log1p_())
-    logs = top.add_(sums.log())
-    return sums.clamp_(min=1), logs
 
 
 class _LogSumExp(torch.autograd.Function):

@@ -69,7 +69,7 @@ def classes(labels: Tensor) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         slots = class_slots(labels)
         return torch.zeros_like(labels).scatter_(0, slots, labels), slots
-    found, places = np.unique(labels.cpu().numpy(), return_inverse=True)
+    found, places = np.unique(checks.on_host(labels), return_inverse=True)
     checks.not_negative("labels", int(found[0]))
     return _like(labels, found), _like(labels, places)
 
@@ -82,7 +82,7 @@ def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor,
             [0.],
             [5.]]), tensor([1., 0., 2.]))
     """
-    sums = embeddings.new_zeros(count, embeddings.shape[1]).index_add(0, classes, embeddings)
+    sums = embeddings.new_zeros(count, embeddings.shape[1]).index_add_(0, classes, embeddings)
     ones = embeddings.new_ones(len(embeddings))
     return sums, ones.new_zeros(count).index_add_(0, classes, ones)
 
@@ -145,7 +145,7 @@ def _places(labels: Tensor) -> tuple[Array, Array, Array]:
     On the host, by NumPy: sizes are needed there anyway, and a score of tiny steps takes less time
     there than as many launches.
     """
-    values: Array = labels.cpu().numpy()
+    values: Array = checks.on_host(labels)
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     checks.not_negative("labels", int(ordered[0]))

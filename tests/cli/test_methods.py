@@ -46,8 +46,14 @@ def test_one_method_is_printed_as_a_recipe_file_with_all_options_and_its_formula
 
 def test_one_method_as_json() -> None:
     table = json.loads(RUN.invoke(app, ["methods", "density", "--json"]).stdout)
-    assert table["loss"] == {"name": "contrastive", "margin": 1.0, "reduction": "mean_each"}
-    assert set(table["formulas"]) == {"contrastive", "density"}
+    assert table["loss"] == {
+        "name": "triplet",
+        "margin": 0.2,
+        "reduction": "mean_active",
+        "mining": "all",  # not in the file: a default
+        "squared": True,
+    }
+    assert set(table["formulas"]) == {"triplet", "density"}
 
 
 def test_an_unknown_method_exits_with_2_and_the_nearest_name() -> None:

@@ -1,17 +1,22 @@
-"""Real trainings in real processes: quick settings, starting one, and comparing two runs."""
+"""The command, in this process and in one of its own: quick settings, and comparing two runs."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from click.testing import Result
+from typer.testing import CliRunner
+
+from kinspace.cli import app
 from kinspace.training.checkpoint import read_checkpoint
 
-# digits at 16 pixels through a narrow net: a step takes a few milliseconds
+# pictures of 16 pixels through a narrow net: a step takes a few milliseconds
 QUICK = [
     "--set", "model.options={width=4, size=16}",
     "--set", "model.dim=8",
@@ -40,6 +45,31 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         check=False,
         **options,
     )
+
+
+def run_here(*arguments: str) -> Result:
+    """The command in this process: quick, for its imports are done."""
+    return CliRunner().invoke(app, ["train", *arguments])
+
+
+def stopped_here(rows: int, folder: Path, *arguments: str) -> Result:
+    """The command in this process, and Ctrl-C when its metrics have so many rows."""
+    over = threading.Event()
+
+    def watch() -> None:
+        metrics = folder / "metrics.jsonl"
+        while not metrics.exists() or metrics.read_text().count("\n") < rows:
+            if over.wait(0.002):
+                return
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        return run_here(*arguments, "--out", str(folder))
+    finally:
+        over.set()
+        watcher.join()
 
 
 def killed_after(rows: int, folder: Path, number: signal.Signals, *arguments: str) -> str:

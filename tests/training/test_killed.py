@@ -6,29 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from training.commands import QUICK, assert_same_run, killed_after, rows, run
+from training.commands import (
+    QUICK,
+    assert_same_run,
+    killed_after,
+    rows,
+    run,
+    run_here,
+    stopped_here,
+)
 
 # momentum, learnt targets, an average of the weights, dropout: all that a checkpoint has to hold
 DENSITY = [
-    "digits", "--method", "density", "--steps", "40", "--save-every", "9", "--log-every", "1",
+    "--method", "density", "--steps", "40", "--save-every", "9", "--log-every", "1",
     "--set", "optimizer.ema=0.9", "--set", "model.dropout=0.2", *QUICK,
 ]  # fmt: skip
 # a cluster index, its losses, and a warm start before it
 MAGNET = [
-    "digits", "--method", "magnet", "--steps", "40", "--save-every", "7", "--log-every", "1",
+    "--method", "magnet", "--steps", "40", "--save-every", "7", "--log-every", "1",
     "--set", "sampler.clusters=3", "--set", "index.clusters=2", "--set", "index.refresh=15",
     "--set", "warm_start.steps=12", *QUICK,
 ]  # fmt: skip
 
 
 def finished(folder: Path, *arguments: str) -> Path:
-    done = run(*arguments, "--out", str(folder))
-    assert done.returncode == 0, done.stderr
+    done = run_here(*arguments, "--out", str(folder))
+    assert done.exit_code == 0, done.stderr
     return folder
 
 
 @pytest.mark.parametrize(
-    ("arguments", "after"),
+    ("method", "after"),
     [
         pytest.param(DENSITY, 14, id="density"),
         pytest.param(MAGNET, 5, id="magnet, in its warm start", marks=pytest.mark.slow),
@@ -36,47 +44,60 @@ def finished(folder: Path, *arguments: str) -> Path:
     ],
 )
 def test_a_killed_run_goes_on_to_the_same_bits(
-    arguments: list[str], after: int, tmp_path: Path
+    method: list[str], after: int, photos: str, tmp_path: Path
 ) -> None:
-    whole = finished(tmp_path / "whole", *arguments)
+    whole = finished(tmp_path / "whole", photos, *method)
     killed = tmp_path / "killed"
-    killed_after(after, killed, signal.SIGKILL, *arguments)
+    killed_after(after, killed, signal.SIGKILL, photos, *method)
     assert not (killed / "results.json").exists()
-    done = run("--resume", str(killed))
-    assert done.returncode == 0, done.stderr
+    done = run_here("--resume", str(killed))
+    assert done.exit_code == 0, done.stderr
     assert_same_run(whole, killed)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_ctrl_c_in_a_process_of_its_own_saves_too(photos: str, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
-    said = killed_after(14, stopped, signal.SIGINT, *DENSITY)
+    said = killed_after(14, stopped, signal.SIGINT, photos, *DENSITY)
     assert f"go on with: kinspace train --resume {stopped}" in said
-    last = max(row["step"] for row in rows(stopped))
     done = run("--resume", str(stopped))
     assert done.returncode == 0, done.stderr
+    assert_same_run(finished(tmp_path / "whole", photos, *DENSITY), stopped)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(photos: str, tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    told = stopped_here(14, stopped, photos, *DENSITY)
+    assert told.exit_code == 130, told.stderr
+    assert f"go on with: kinspace train --resume {stopped}" in told.stderr
+    last = max(row["step"] for row in rows(stopped))
+    done = run_here("--resume", str(stopped))
+    assert done.exit_code == 0, done.stderr
     assert f"going on at step {last} of 40" in done.stderr  # nothing is done twice
-    assert_same_run(finished(tmp_path / "whole", *DENSITY), stopped)
+    assert_same_run(finished(tmp_path / "whole", photos, *DENSITY), stopped)
 
 
-def test_a_full_disk_is_an_error_that_harms_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_that_harms_nothing(photos: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    arguments = ["digits", "--method", "contrastive", "--steps", "30", "--save-every", "10"]
+    arguments = [photos, "--method", "contrastive", "--steps", "30", "--save-every", "10"]
     arguments += ["--log-every", "1", *QUICK, "--cache", "none", "--workers", "0"]
-    killed_after(14, folder, signal.SIGINT, *arguments)
+    assert stopped_here(14, folder, *arguments).exit_code == 130
     before = (folder / "last.safetensors").read_bytes()
-
-    def no_room() -> None:  # a file that grows beyond this fails, as on a full disk
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) - 1000,) * 2)
-
-    failed = run("--resume", str(folder), preexec_fn=no_room)
-    assert failed.returncode == 1, failed.stderr
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # a file that grows beyond this fails, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) - 1000, limits[1]))
+    try:
+        failed = run_here("--resume", str(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failed.exit_code == 1, failed.stderr
     assert f"cannot write {folder / 'last.safetensors'}: File too large" in failed.stderr
     assert "the file before it is unharmed" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert (folder / "last.safetensors").read_bytes() == before
     assert not list(folder.glob(".*.part"))
-    done = run("--resume", str(folder))
-    assert done.returncode == 0, done.stderr
+    done = run_here("--resume", str(folder))
+    assert done.exit_code == 0, done.stderr
 
 
 def test_no_room_for_a_checkpoint_says_so_and_keeps_the_one_before(tmp_path: Path) -> None:
@@ -109,8 +130,8 @@ def test_a_run_of_another_recipe_is_not_gone_on_with(tmp_path: Path) -> None:
     about = (folder / "run.json").read_bytes()
     with pytest.raises(ValueError, match="there is a run in it already"):
         kinspace.train("digits", method="contrastive", changes=quick, out=folder, **options)
-    other = quick | {"loss.margin": 0.5}
-    with pytest.raises(ValueError, match=r"another recipe: recipe.loss.margin is .* 0.5 here"):
+    other = quick | {"loss.margin": 0.123}
+    with pytest.raises(ValueError, match=r"another recipe: recipe.loss.margin is .* 0.123 here"):
         kinspace.train(
             "digits", method="contrastive", changes=other, out=folder, resume=True, **options
         )

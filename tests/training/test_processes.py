@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinspace.training.checkpoint import read_checkpoint
-from training.commands import ENVIRONMENT, rows, run
+from training.commands import ENVIRONMENT, rows, run_here
 
 # two_conv has no batch norm, whose statistics would be those of half the batch
 NO_BATCH_NORM = [
@@ -37,16 +37,19 @@ def torchrun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str
         ["--method", "proxy_anchor", "--regularizer", "density:1"],
         pytest.param(
             ["--method", "magnet", "--set", "sampler.clusters=3", "--set", "index.clusters=2",
-             "--set", "index.refresh=4", "--steps", "10"],
+             "--set", "index.refresh=4", "--set", "warm_start.steps=3", "--steps", "10",
+             "--set", "optimizer.name=sgd", "--set", "sampler.samples=2"],
             marks=pytest.mark.slow,
         ),
     ],
     ids=["proxy_anchor with density", "magnet"],
 )  # fmt: skip
-def test_two_processes_have_the_losses_of_one(method: list[str], tmp_path: Path) -> None:
-    arguments = ["digits", "--steps", "20", *method, "--log-every", "1", *NO_BATCH_NORM]
-    alone = run(*arguments, "--out", str(tmp_path / "one"))
-    assert alone.returncode == 0, alone.stderr
+def test_two_processes_have_the_losses_of_one(
+    method: list[str], photos: str, tmp_path: Path
+) -> None:
+    arguments = [photos, "--steps", "20", *method, "--log-every", "1", *NO_BATCH_NORM]
+    alone = run_here(*arguments, "--out", str(tmp_path / "one"))
+    assert alone.exit_code == 0, alone.stderr
     together = torchrun(2, *arguments, "--out", str(tmp_path / "two"))
     assert together.returncode == 0, together.stderr
     one, two = rows(tmp_path / "one"), rows(tmp_path / "two")

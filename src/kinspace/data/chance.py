@@ -1,7 +1,7 @@
 """The chance of a sample: by the seed, the number of the batch, and the sample alone.
 
 Not by what else is in the batch: processes that share a batch, and one that has it all, give a
-sample the same crop. (A sample that is twice in a batch has the same crop twice.)
+sample the same crop. A sample that is twice in a process's part of a batch has two crops.
 
 The numbers are a hash, as a counter-based generator makes them: the words are mixed one after the
 other by the finalizer of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), for all samples at once.
@@ -29,10 +29,10 @@ class BatchChance:
 
     >>> chance = BatchChance(seed=0)
     >>> chance.uniform(7, [5, 6], 2).round(3)
-    array([[0.876, 0.471],
-           [0.254, 0.148]])
+    array([[0.53 , 0.887],
+           [0.022, 0.691]])
     >>> chance.uniform(7, [6], 2).round(3).ravel()
-    array([0.471, 0.148])
+    array([0.887, 0.691])
     """
 
     def __init__(self, seed: int) -> None:
@@ -55,7 +55,8 @@ class BatchChance:
         columns = np.arange(draws, dtype=np.uint64)[:, None]
         state = np.zeros((draws, len(samples)), dtype=np.uint64)
         with np.errstate(over="ignore"):  # it counts modulo 2^64
-            for word in (np.uint64(self.seed), np.uint64(number), samples, columns):
+            words = (np.uint64(self.seed), np.uint64(number), samples, _repeats(samples), columns)
+            for word in words:
                 state = _mixed((state ^ word) + _STEP)
         return state
 
@@ -70,6 +71,21 @@ class BatchChance:
                 f"state_dict: expected the keys seed and batches, got {', '.join(state) or 'none'}"
             )
         self.seed, self.batches = state["seed"], state["batches"]
+
+
+def _repeats(samples: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """How often each sample has come up before its place.
+
+    >>> _repeats(np.array([7, 3, 7, 7], dtype=np.uint64))
+    array([0, 0, 1, 2], dtype=uint64)
+    """
+    order = np.argsort(samples, kind="stable")
+    ranked = samples[order]
+    places = np.arange(len(samples), dtype=np.uint64)
+    first = np.concatenate([[True], ranked[1:] != ranked[:-1]])[: len(samples)]
+    found = np.empty_like(places)
+    found[order] = places - np.maximum.accumulate(np.where(first, places, np.uint64(0)))
+    return found
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any, TypeVar
@@ -54,12 +56,35 @@ def in_processes(
         with ProcessPoolExecutor(
             min(workers, len(parts)), context, initializer=_take, initargs=(task,)
         ) as pool:
-            yield from pool.map(_do, parts)
+            with _without_script(task):
+                results = pool.map(_do, parts)  # starts the processes
+            yield from results
     except BrokenProcessPool as error:
         raise RuntimeError(
             f"the processes that {what} ended early; in a script, start under "
             "`if __name__ == '__main__':`, or pass workers=1"
         ) from error
+
+
+@contextmanager
+def _without_script(task: partial[Any]) -> Iterator[None]:
+    """Start processes that do not import the script which is running.
+
+    They would run it again: a script that is not under `if __name__ == '__main__':` would start
+    processes without end, and does fail. Nothing of it is needed, unless a task holds something
+    that the script defines.
+    """
+    script = sys.modules["__main__"]
+    needed = any(type(argument).__module__ == "__main__" for argument in task.args)
+    hidden = {} if needed else {"__file__": None, "__spec__": None}
+    kept = {name: getattr(script, name) for name in hidden if hasattr(script, name)}
+    try:
+        for name in kept:
+            setattr(script, name, None)
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(script, name, value)
 
 
 def _context(module: str) -> BaseContext:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -90,7 +91,7 @@ def _shared(
         attributes = vectors.attributes
     if attributes is None:
         raise ValueError("attributes: expected a row for each vector, got None")
-    values = torch.as_tensor(attributes)
+    values = torch.as_tensor(attributes if isinstance(attributes, Tensor) else np.array(attributes))
     if values.ndim != 2 or len(values) != len(tensor):
         raise ValueError(
             f"attributes: expected one row for each of {len(tensor)} vectors, "

@@ -8,19 +8,21 @@ a time or, where they are many, all rows in doubt at once. Counts of tables add 
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from kinspace.evaluation.lanes import lane_counts, numpy_lane_counts, padded, sorted_rows
 from kinspace.evaluation.similarity import Rows, Space
 
-__all__ = ["Ranking", "Tile", "padded"]
+__all__ = ["Ranking", "Tile"]
 
 MANY = {"cpu": 24, "cuda": 96}  # matches above which sorting a table is faster than comparing
-LANES, RUN = 8, 128  # bytes of an int64 as counters, and how many are added before they are full
 BY_PAIRS = 64  # matches up to which their similarities are computed one by one
+PART = {"cpu": 2**20, "cuda": 2**27}  # numbers of rows in doubt that are looked at together
+CROWDED = 4  # the share of a row in doubt, 1 / CROWDED, from which it is ordered as a whole
 DENSE = 16  # the share of a table in doubt, 1 / DENSE, from which it is computed as a whole
 
 
@@ -39,6 +41,7 @@ class Tile:
     high: Tensor  # above it surely nearer, float32
     low: Tensor  # below it surely farther
     ahead: Tensor  # (rows, width) items nearer, so far
+    crowded: Tensor  # (rows,) so much in doubt that the row is to be ordered as a whole
 
 
 class Ranking:
@@ -49,6 +52,7 @@ class Ranking:
         self.order = order  # the index of each place of the gallery, which decides ties
         self.many = MANY.get(order.device.type, MANY["cpu"])
         self._buffers: dict[str, Tensor] = {}
+        self._pool = ThreadPoolExecutor(torch.get_num_threads())
 
     def tile(self, rows: slice, first: Tensor, sizes: Tensor, itself: Tensor) -> Tile:
         """first, sizes: where the class of each query begins and how many are in it."""
@@ -76,6 +80,7 @@ class Ranking:
             fill(high, (0, 0, 0, more), value=math.inf),
             fill(low, (0, 0, 0, more), value=math.inf),
             torch.zeros(padded(count), width, dtype=torch.int64, device=first.device),
+            torch.zeros(padded(count), dtype=torch.bool, device=first.device),
         )
 
     def _exact(self, rows: slice, columns: Tensor, real: Tensor) -> Tensor:
@@ -129,13 +134,17 @@ class Ranking:
         own = tile.itself - begin
         inside = ((own >= 0) & (own < count)).nonzero()[:, 0]
         table[inside, own[inside]] = -math.inf
-        if tile.ahead.shape[1] > self.many:
-            above, from_low = _sorted_counts(table, tile.high, tile.low)
-        else:
-            mask = self._buffer("mask", (table.shape[0], table.shape[1]), torch.bool)
-            above, from_low = _lane_counts(table, tile.high, tile.low, mask)
-        tile.ahead += above
         here = tile.real & (tile.columns >= begin) & (tile.columns < begin + count)
+        if tile.ahead.shape[1] > self.many:
+            self._search(tile, table, begin, here)
+            return
+        mask = self._buffer("mask", (table.shape[0], table.shape[1]), torch.bool)
+        if mask.device.type == "cpu":
+            counts = numpy_lane_counts(table, tile.high, tile.low, mask, self._pool)
+        else:
+            counts = lane_counts(table, tile.high, tile.low, mask)
+        above, from_low = counts
+        tile.ahead += above
         doubt = (from_low - above - here.long()).clamp_(min=0)
         total = int(doubt.sum())
         if total > table.numel() // DENSE:
@@ -143,26 +152,61 @@ class Ranking:
         elif total:
             self._some(tile, table, begin, doubt)
 
+    def _search(self, tile: Tile, table: Tensor, begin: int, here: Tensor) -> None:
+        """Count by sorting each row and searching the matches in it."""
+        values, order = sorted_rows(table)
+        start = torch.searchsorted(values, tile.low)
+        stop = torch.searchsorted(values, tile.high, right=True)
+        tile.ahead += table.shape[1] - stop
+        doubt = (stop - start - here.long()).clamp_(min=0)
+        tile.crowded |= doubt.sum(1) > table.shape[1] // CROWDED
+        row, slot = (doubt * ~tile.crowded[:, None]).nonzero().T
+        start, counts = start[row, slot], (stop - start)[row, slot]
+        entry = torch.arange(len(row), device=row.device).repeat_interleave(counts)
+        place = torch.arange(len(entry), device=row.device) - (counts.cumsum(0) - counts)[entry]
+        column = order[row[entry], start[entry] + place]
+        self._decide(tile, row[entry], slot[entry], column + begin)
+
+    def settle(self, tile: Tile) -> None:
+        """Order the crowded rows as a whole, exactly."""
+        rows = tile.crowded.nonzero()[:, 0]
+        step = self._fitting(len(self.order))
+        for row in (rows[at : at + step] for at in range(0, len(rows), step)):
+            found = self.space.table(self.queries, row + tile.rows.start, self.gallery, slice(None))
+            itself = tile.itself[row]
+            own = (itself >= 0).nonzero()[:, 0]
+            found[own, itself[own]] = -math.inf
+            _, index = self.space.ordered(found, self.order.expand_as(found))
+            places = torch.empty_like(index)
+            steps = torch.arange(index.shape[1], device=index.device)
+            places.scatter_(1, index, steps.expand_as(index))
+            tile.ahead[row] = places.gather(1, self.order[tile.columns[row]])
+
     def _some(self, tile: Tile, table: Tensor, begin: int, doubt: Tensor) -> None:
         """Decide the few pairs in doubt one by one."""
         entries = doubt.nonzero()
-        for part in entries.split(max(1, 2**20 // table.shape[1])):
+        for part in entries.split(self._fitting(table.shape[1])):
             row, slot = part.T
             values = table.index_select(0, row)
             near = values >= tile.low[row, slot, None]
             near &= values <= tile.high[row, slot, None]
             entry, column = near.nonzero().T
-            row, slot, place = row[entry], slot[entry], column + begin
-            found = self.space.pairs(self.queries, row + tile.rows.start, self.gallery, place)
-            ahead = self._is_ahead(found, place, tile.exact[row, slot], tile.columns[row, slot])
-            where = row * tile.ahead.shape[1] + slot
-            tile.ahead.view(-1).index_add_(0, where, ahead.long())
+            self._decide(tile, row[entry], slot[entry], column + begin)
+
+    def _decide(self, tile: Tile, row: Tensor, slot: Tensor, place: Tensor) -> None:
+        """Count what is ahead of the match in this slot of this row, exactly."""
+        others = place != tile.columns[row, slot]
+        row, slot, place = row[others], slot[others], place[others]
+        found = self.space.pairs(self.queries, row + tile.rows.start, self.gallery, place)
+        ahead = self._is_ahead(found, place, tile.exact[row, slot], tile.columns[row, slot])
+        where = row * tile.ahead.shape[1] + slot
+        tile.ahead.view(-1).index_add_(0, where, ahead.long())
 
     def _whole(self, tile: Tile, table: Tensor, begin: int, count: int, doubt: Tensor) -> None:
         """Decide many at a time: the rows in doubt against all columns, exactly."""
         rows = doubt.any(1).nonzero()[:, 0]
         places = torch.arange(begin, begin + count, device=rows.device)
-        for row in rows.split(max(1, 2**20 // count)):
+        for row in rows.split(self._fitting(count)):
             found = self.space.table(
                 self.queries, row + tile.rows.start, self.gallery, slice(begin, begin + count)
             )
@@ -174,44 +218,10 @@ class Ranking:
                 near &= self._is_ahead(found, places, tile.exact[row, slot, None], match)
                 tile.ahead[row, slot] += near.sum(1)
 
+    def _fitting(self, columns: int) -> int:
+        return max(1, PART.get(self.order.device.type, PART["cpu"]) // columns)
+
     def _is_ahead(self, found: Tensor, place: Tensor, exact: Tensor, match: Tensor) -> Tensor:
         slack = self.space.slack(exact)
         lower = self.order[place] < self.order[match]  # never for the match itself
         return torch.where(lower, found >= exact - slack, found > exact + slack)
-
-
-def padded(count: int) -> int:
-    """The least number of rows or columns from `count` on that can be counted in lanes."""
-    unit = LANES if count <= LANES * RUN else LANES * RUN
-    return -(-count // unit) * unit
-
-
-def _lane_counts(table: Tensor, high: Tensor, low: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """For each row how many entries are > high and how many >= low, for every match.
-
-    The truth values are added as int64, eight counters in one number: much faster than as bool.
-    """
-    run = min(RUN, table.shape[1] // LANES)
-
-    def counts() -> Tensor:
-        lanes = mask.view(torch.int64).view(len(table), -1, run).sum(2)  # at most 128 a byte
-        return lanes.view(torch.uint8).sum(1, dtype=torch.int32)
-
-    above, from_low = (torch.empty_like(high, dtype=torch.int64) for _ in range(2))
-    for slot in range(high.shape[1]):
-        torch.gt(table, high[:, slot, None], out=mask)
-        above[:, slot] = counts()
-        torch.ge(table, low[:, slot, None], out=mask)
-        from_low[:, slot] = counts()
-    return above, from_low
-
-
-def _sorted_counts(table: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
-    """The same by sorting each row: for many matches."""
-    if table.device.type == "cpu":  # many times faster than torch's, which keeps the places
-        ordered = torch.from_numpy(np.sort(table.numpy(), axis=1))
-    else:
-        ordered = table.sort(dim=1).values
-    count = table.shape[1]
-    above = count - torch.searchsorted(ordered, high, right=True)
-    return above, count - torch.searchsorted(ordered, low)

@@ -28,8 +28,10 @@ def vectors_of(
     """
     if isinstance(value, EmbeddingTable):
         value = value.vectors
-    tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
-    tensor = tensor.detach()
+    if not isinstance(value, Tensor):
+        array = np.ascontiguousarray(value)
+        value = torch.from_numpy(array if array.flags.writeable else array.copy())
+    tensor = value.detach()
     if tensor.dtype != torch.float64:
         tensor = tensor.float()
     checks.vectors(name, tensor)

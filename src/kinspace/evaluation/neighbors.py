@@ -71,24 +71,16 @@ def _block(
     rough, index = table.topk(count, dim=1)
     rows = part[:, None].expand_as(index)
     exact = space.pairs(queries, rows.flatten(), gallery, index.flatten()).view_as(rough)
-    exact, index = _ordered(space, exact, index, k)
+    exact, index = (found[:, :k] for found in space.ordered(exact, index))
     if count < len(gallery) - itself and k:
         cut, margin = space.screen(queries.length[part], exact[:, -1])
         crowded = (rough[:, -1].double() >= cut - margin).nonzero()[:, 0]
-        for some in crowded.split(max(1, 2**22 // len(gallery))):
+        step = max(1, 2**22 // len(gallery))
+        for some in (crowded[at : at + step] for at in range(0, len(crowded), step)):
             whole = space.table(queries, part[some], gallery, slice(None))
             if own is not None:
                 whole.scatter_(1, own[some], -math.inf)
             places = torch.arange(len(gallery), device=part.device).expand_as(whole)
-            exact[some], index[some] = _ordered(space, whole, places, k)
+            whole, places = space.ordered(whole, places)
+            exact[some], index[some] = whole[:, :k], places[:, :k]
     return exact, index
-
-
-def _ordered(space: Space, exact: Tensor, index: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The first k by similarity; those that differ by rounding alone, by index."""
-    exact, order = exact.sort(dim=1, descending=True)
-    index = index.gather(1, order)
-    apart = exact[:, :-1] - exact[:, 1:] > space.slack(exact[:, :-1])
-    groups = torch.nn.functional.pad(apart.cumsum(1), (1, 0))
-    place = (groups * 2**32 + index).argsort(dim=1)[:, :k]
-    return exact.gather(1, place), index.gather(1, place)

@@ -120,6 +120,7 @@ def _rows(ranking: Ranking, layout: _Layout, size: int) -> Iterator[Tile]:
             end = min(begin + columns, len(layout.gallery))
             table = ranking.products(tile.rows, slice(begin, end))
             ranking.take(tile, table, slice(begin, end))
+        ranking.settle(tile)
         yield tile
 
 

@@ -125,6 +125,20 @@ class Space:
         """Differences up to this are rounding in float64."""
         return torch.full_like(exact, self.rounding) if self.cosine else exact.abs() * self.rounding
 
+    def ordered(self, exact: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows by similarity; where that differs by rounding alone, by index.
+
+        >>> space = Space("cosine", torch.ones(1, 2))
+        >>> space.ordered(torch.tensor([[0.5, 1.0, 0.5]]), torch.tensor([[7, 6, 5]]))[1]
+        tensor([[6, 5, 7]])
+        """
+        exact, order = exact.sort(dim=1, descending=True)
+        index = index.gather(1, order)
+        apart = exact[:, :-1] - exact[:, 1:] > self.slack(exact[:, :-1])
+        groups = torch.nn.functional.pad(apart.cumsum(1), (1, 0))
+        place = (groups * 2**32 + index).argsort(dim=1)
+        return exact.gather(1, place), index.gather(1, place)
+
 
 def in_range(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The same vectors, all scaled by one power of two if their squares leave float64's range."""

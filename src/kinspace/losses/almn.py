@@ -32,7 +32,8 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import center_softmax
-from kinspace.numerics import full_precision, polar, unit, unit_with_pull, with_slopes
+from kinspace.numerics import full_precision, unit
+from kinspace.slopes import polar, with_slopes
 
 __all__ = ["ALMN", "almn_loss", "virtual_points"]
 
@@ -66,29 +67,33 @@ def _loss(
     embeddings: Tensor, labels: Tensor, own: Tensor, beta: float, norm_weight: float, margin: str
 ) -> Tensor:
     x = embeddings.detach()
-    length, toward = polar(x)
+    rows = polar(x)
     logits = own @ x.T  # (batch, batch)
     same = labels[:, None] == labels
-    strength = _strength((length, toward), own, logits, same, (beta, margin))
-    positive = _positive(x, length, toward, own, strength)
-    value, slope = center_softmax(x, length, own, logits, same, positive, norm_weight)
+    strength = _strength(rows, own, logits, same, (beta, margin))
+    positive = _positive(x, rows, own, strength)
+    value, slope = center_softmax(x, rows[0], own, logits, same, positive, norm_weight)
     return with_slopes(value, (embeddings, slope))
 
 
 @torch.no_grad()
 def _positive(
-    x: Tensor, length: Tensor, toward: Tensor, own: Tensor, strength: Tensor
+    x: Tensor, rows: tuple[Tensor, Tensor, Tensor], own: Tensor, strength: Tensor
 ) -> tuple[Tensor, Callable[[], Tensor]]:
     """g . c for each sample and its slope; g as in `virtual_points`, the strength a constant."""
-    away, pull_away = unit_with_pull(x - own)
+    length, toward, _ = rows
+    _, away, apart = polar(x - own)
     step = strength * length  # M ||x - c||, (batch, 1)
-    direction, pull_direction = unit_with_pull(torch.addcmul(x, step, away))
+    _, direction, reach = polar(torch.addcmul(x, step, away))
     cosine = (direction * own).sum(1, keepdim=True)
 
     def slope() -> Tensor:
-        by_moved = pull_direction(length * own)
-        by_length = torch.addcmul(cosine, strength, (by_moved * away).sum(1, keepdim=True))
-        grad = pull_away(step * by_moved).add_(by_moved).addcmul_(by_length, toward)
+        # by v, of which the direction counts alone: across it, and over its length
+        by_moved = torch.addcmul(own, cosine, direction, value=-1).mul_(length / reach)
+        along = (by_moved * away).sum(1, keepdim=True)
+        turned = torch.addcmul(by_moved, along, away, value=-1)
+        by_length = torch.addcmul(cosine, strength, along)
+        grad = by_moved.addcmul_(step / apart, turned).addcmul_(by_length, toward)
         return torch.where(length > 0, grad, own)  # x = 0 is its own virtual point
 
     return length * cosine, slope
@@ -137,17 +142,16 @@ def _own_centers(
 
 @torch.no_grad()
 def _strength(
-    rows: tuple[Tensor, Tensor],
+    rows: tuple[Tensor, Tensor, Tensor],
     own: Tensor,
     logits: Tensor,
     same: Tensor,
     options: tuple[float, str],
 ) -> Tensor:
     """beta k, (batch, 1): k from the angles of the sample and of the nearest negative."""
-    (length, toward), centers, (beta, margin) = rows, unit(own), options
+    (_, toward, divisors), centers, (beta, margin) = rows, unit(own), options
     # the cosines but for the length of the center, the same for all of a row
-    by_length = length.T.clamp(min=torch.finfo(length.dtype).tiny)
-    nearest = (logits / by_length).masked_fill_(same, -math.inf).max(1)
+    nearest = (logits / divisors.T).masked_fill_(same, -math.inf).max(1)
     pair = torch.stack([toward.index_select(0, nearest.indices), toward])  # (2, batch, dim)
     # half the angle of two unit vectors; unlike an arc cosine exact for small ones too
     apart = torch.linalg.vector_norm(pair - centers, dim=2)

@@ -35,12 +35,13 @@ def update_centers(
     checks.finite("rate", rate)
     centers = checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
-    return _moved(centers, *class_sums(embeddings, labels, len(centers)), rate)
+    sums, counts = class_sums(embeddings, labels, len(centers))
+    return _moved(centers, sums, counts[:, None], rate)
 
 
 def _moved(centers: Tensor, sums: Tensor, counts: Tensor, rate: float) -> Tensor:
-    pull = torch.addcmul(sums, counts[:, None], centers, value=-1)
-    return torch.addcmul(centers, pull, (1 + counts).reciprocal_()[:, None], value=rate)
+    pull = torch.addcmul(sums, counts, centers, value=-1)
+    return torch.addcdiv(centers, pull, 1 + counts, value=rate)
 
 
 class HasCenters(Protocol):
@@ -70,11 +71,12 @@ def follow(module: HasCenters, embeddings: Tensor, labels: Tensor) -> tuple[Tens
     checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
     sums, counts = class_sums(embeddings.to(centers.dtype), labels, len(centers))
+    counts = counts[:, None]
     present = counts > 0
-    means = sums / counts.clamp(min=1)[:, None]
-    started = torch.where((present > module.seen)[:, None], means, centers)
+    new = present > module.seen[:, None]
+    started = torch.where(new, sums / counts.clamp(min=1), centers)
     if module.training:
         centers.copy_(_moved(started, sums, counts, module.rate))
-        module.seen |= present
+        module.seen |= present[:, 0]
     own = started.index_select(0, labels)
     return labels, own if embeddings.dtype.itemsize < 4 else own.to(embeddings.dtype)

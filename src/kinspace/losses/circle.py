@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace import checks
-from kinspace.numerics import exponentials_, full_precision, unit_with_pull, with_slopes
+from kinspace.numerics import full_precision
 from kinspace.pairs import class_table
+from kinspace.slopes import exponentials_, unit_with_pull, with_slopes
 
 __all__ = ["Circle", "circle_loss"]
 

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import center_softmax
-from kinspace.numerics import full_precision, polar, with_slopes
+from kinspace.numerics import full_precision
+from kinspace.slopes import polar, with_slopes
 
 __all__ = ["FixedMargin", "fixed_margin_loss"]
 
@@ -52,7 +53,7 @@ def _loss(
     embeddings: Tensor, labels: Tensor, own: Tensor, multiplier: int, norm_weight: float
 ) -> Tensor:
     x = embeddings.detach()
-    length, toward = polar(x)
+    length, toward, _ = polar(x)
     same = labels[:, None] == labels
     positive = _positive(length, toward, own, multiplier)
     value, slope = center_softmax(x, length, own, own @ x.T, same, positive, norm_weight)
@@ -64,7 +65,7 @@ def _positive(
     length: Tensor, toward: Tensor, own: Tensor, multiplier: int
 ) -> tuple[Tensor, Callable[[], Tensor]]:
     """||x|| ||c|| psi for each sample, (batch, 1), and its slope."""
-    reach, center = polar(own)
+    reach, center, _ = polar(own)
     cosine = (toward * center).sum(1, keepdim=True)
     psi, steepness = _multiplied(cosine, multiplier)
 

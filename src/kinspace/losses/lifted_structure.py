@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.distances import distances_with_pull
-from kinspace.numerics import exponentials_, full_precision, with_slopes
+from kinspace.numerics import full_precision
 from kinspace.pairs import class_table
+from kinspace.slopes import exponentials_, with_slopes
 
 __all__ = ["LiftedStructure", "lifted_structure_loss"]
 
@@ -58,8 +59,8 @@ def _value_and_slope(
 
     def slope() -> Tensor:
         # a sample's negatives count in both orders of each of its pairs, by their share there
-        shares = other.sub_(push).neg_().sigmoid_().mul_(pulls).sum(1, keepdim=True)
-        return pull(weights.mul_(shares / sums * -2).scatter_add_(1, index, pulls))
+        shares = (push - other).sigmoid_().mul_(pulls).sum(1, keepdim=True)
+        return pull(weights.mul_(shares.div_(sums).mul_(-2)).scatter_add_(1, index, pulls))
 
     return (bounds * pulls).sum() / 2, slope
 

@@ -25,8 +25,9 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.distances import cross_distances_with_pull
-from kinspace.numerics import exponentials_, full_precision, with_slopes
+from kinspace.numerics import full_precision
 from kinspace.pairs import class_sums, classes
+from kinspace.slopes import exponentials_, with_slopes
 
 __all__ = ["Magnet", "magnet_loss", "magnet_terms"]
 
@@ -100,21 +101,21 @@ def _terms(
     own = squares.gather(1, column)
     freedom = max(len(own) - 1, 1)
     variance = own.sum() / freedom
-    scale = 0.5 / (variance + eps)
+    scale = -0.5 / (variance + eps)
     hidden = (cluster_labels == cluster_labels[column]).logical_or_(counts == 0)
-    weights = (squares * -scale).masked_fill_(hidden, -math.inf)
+    weights = (squares * scale).masked_fill_(hidden, -math.inf)
     norms, nearest = exponentials_(weights)
     # -inf, and so 0, where there is no impostor
-    terms = torch.addcmul(nearest, own, scale).add_(alpha).relu_()
+    terms = torch.addcmul(nearest, own, scale, value=-1).add_(alpha).relu_()
 
     def slope() -> Tensor:
         active = terms.sign().div_(len(own))
         weights.mul_(active / norms)
-        # by the scale 1/(2V), which moves by -2 scale^2 dV
-        by_scale = (active * own).sum() - squares.mul_(weights).sum()
-        by_own = torch.addcmul(active * scale, by_scale, scale.square(), value=-2 / freedom)
-        weights.mul_(-scale).scatter_(1, column, by_own)  # 0 there: it is no impostor of itself
-        by_rows, by_means = pull(weights)
+        # by the scale -1/(2V), which moves by 2 scale^2 dV
+        by_scale = squares.mul_(weights).sum() - (active * own).sum()
+        by_own = torch.addcmul(-active, by_scale, scale, value=2 / freedom)
+        # all in units of the scale; a sample's own cluster is no impostor, at 0 so far
+        by_rows, by_means = pull(weights.scatter_(1, column, by_own).mul_(scale))
         return by_rows.add_(by_means.div_(sizes).index_select(0, clusters))
 
     return terms, variance, slope

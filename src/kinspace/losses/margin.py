@@ -20,8 +20,9 @@ from torch.nn import functional
 from kinspace import checks
 from kinspace.distances import distances_with_pull
 from kinspace.miners.distance_weighted import drawn_negatives
-from kinspace.numerics import full_precision, unit_with_pull, with_slopes
+from kinspace.numerics import full_precision, zero_of
 from kinspace.pairs import class_table
+from kinspace.slopes import unit_with_pull, with_slopes
 
 __all__ = ["Margin", "margin_loss"]
 
@@ -52,11 +53,12 @@ def margin_loss(
     else:
         checks.finite("boundary", boundary)
     squares, pull = distances_with_pull(embeddings)
-    pairs = triplets[:, 0] * len(embeddings) + triplets[:, 1:].T  # (2, T)
-    value, slopes, by_squares = _hinges(squares, pairs, boundary, margin)
-    sources = [(embeddings, lambda: pull(by_squares()))]
+    row = squares.view(1, -1)  # all distances as those of one anchor
+    pairs = (triplets[:, 0] * len(embeddings) + triplets[:, 1:].T)[None]  # (1, 2, T)
+    value, slopes, by_squares = _hinges(row, pairs, boundary, margin)
+    sources = [(embeddings, lambda: pull(by_squares().view_as(squares)))]
     if isinstance(boundary, Tensor):
-        sources.append((boundary, lambda: -slopes.sum(0)))
+        sources.append((boundary, lambda: -slopes[0].sum(0)))
     return with_slopes(value, *sources)
 
 
@@ -70,24 +72,22 @@ def _hinges(
 ) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
     """The loss, its slopes by the distances, and what makes its slope by the table of squares.
 
-    pairs: places in the table (2, ...), of anchor and positive and of anchor and negative.
+    pairs: columns of the table (rows, 2, T): of the positives, and of the negatives.
     """
-    distances = squares.take(pairs).sqrt_()
+    distances = squares.gather(1, pairs.flatten(1)).view_as(pairs).sqrt_()
     hinges = distances - boundary
-    hinges[1].neg_()
+    hinges[:, 1].neg_()
     hinges = hinges.add_(margin).relu_()
     if used is not None:
         hinges *= used
     slopes = hinges.sign()
     active = slopes.sum().clamp_(min=1)
-    slopes[1].neg_()
+    slopes[:, 1].neg_()
     slopes /= active
 
     def by_squares() -> Tensor:
         each = slopes / functional.threshold(distances, 0, math.inf).mul_(2)
-        table = torch.zeros_like(squares)
-        table.view(-1).scatter_add_(0, pairs.flatten(), each.flatten())
-        return table
+        return torch.zeros_like(squares).scatter_add_(1, pairs.flatten(1), each.flatten(1))
 
     return hinges.sum() / active, slopes, by_squares
 
@@ -151,7 +151,10 @@ class Margin(nn.Module):
         generator = torch.Generator().manual_seed(self.seed + int(self.calls))
         if self.training:
             self.calls += 1
-        return _drawn_loss(embeddings, labels, generator, self)
+        loss = _drawn_loss(embeddings, labels, generator, self)
+        if not self.boundary_weight:
+            return loss
+        return loss + self.boundary_weight * self.boundary.to(loss.dtype)[labels].mean()
 
     def extra_repr(self) -> str:
         return (
@@ -162,28 +165,23 @@ class Margin(nn.Module):
 
 @full_precision
 def _drawn_loss(
-    embeddings: Tensor,
-    labels: Tensor,
-    generator: torch.Generator,
-    module: Margin,
+    embeddings: Tensor, labels: Tensor, generator: torch.Generator, module: Margin
 ) -> Tensor:
+    """The loss but for what holds the boundaries down."""
     index, positive = class_table(labels)
+    boundary = module.boundary
+    if index.shape[1] == len(labels):  # one class: no negatives
+        return zero_of(embeddings, boundary)
     x, pull_unit = unit_with_pull(embeddings)
     squares, pull = distances_with_pull(x)
     cutoffs = (module.cutoff, module.nonzero_cutoff)
-    negative, possible = drawn_negatives(squares, index, x.shape[1], generator, cutoffs)
-    size, boundary = len(x), module.boundary
-    rows = torch.arange(0, size * size, size, device=x.device)[:, None]
-    pairs = torch.stack([index, negative]).add_(rows)  # (2, batch, class)
-    own = boundary.detach().to(x.dtype).index_select(0, labels)[:, None]
-    used = positive & possible
-    value, slopes, by_squares = _hinges(squares, pairs, own, module.margin, used)
-    if module.boundary_weight:
-        value = value + module.boundary_weight * own.mean()
+    negative = drawn_negatives(squares, index, x.shape[1], generator, cutoffs)
+    pairs = torch.stack([index, negative], dim=1)  # (batch, 2, class)
+    own = boundary.detach().to(x.dtype).index_select(0, labels)[:, None, None]
+    value, slopes, by_squares = _hinges(squares, pairs, own, module.margin, positive[:, None])
 
     def by_boundary() -> Tensor:
-        each = slopes.sum((0, 2)).neg_().add_(module.boundary_weight / size)
-        grad = each.new_zeros(boundary.shape).index_add_(0, labels, each)
+        grad = own.new_zeros(boundary.shape).index_add_(0, labels, slopes.sum((1, 2)), alpha=-1)
         return grad.to(boundary.dtype)
 
     return with_slopes(

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.numerics import exponentials_, full_precision, with_slopes
+from kinspace.numerics import full_precision
 from kinspace.pairs import next_same
+from kinspace.slopes import exponentials_, with_slopes
 
 __all__ = ["NPair", "center_softmax", "n_pair_loss"]
 

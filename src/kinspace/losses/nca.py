@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.distances import distances_with_pull
-from kinspace.numerics import full_precision, with_slopes
+from kinspace.numerics import full_precision
 from kinspace.pairs import class_table
+from kinspace.slopes import with_slopes
 
 __all__ = ["NCA", "nca_loss"]
 

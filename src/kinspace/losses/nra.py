@@ -22,15 +22,16 @@ from pretrained features few are. a < 1 has infinite slopes at both ends and is 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from kinspace import checks
-from kinspace.distances import paired_distances, squared_distances
+from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision, zero_of
+from kinspace.slopes import with_slopes
 
 __all__ = ["NRA", "nra_loss", "rank_statistics"]
 
@@ -59,48 +60,58 @@ def nra_loss(
     checks.positive("eps", eps)
     if len(embeddings) == 1:
         return zero_of(embeddings)
-    chosen, squares = _four_neighbors(embeddings.detach(), labels)
-    # The matrix chose; the four distances are made again, by differences, to be differentiated.
-    others = embeddings.index_select(0, chosen.flatten()).view(*chosen.shape, -1)
-    distances = paired_distances(embeddings[:, None], others)  # (batch, 4)
-    options = (squares[:, :2].isinf(), alpha, eps, detach_range)
-    return _RankLoss.apply(distances, *options)  # type: ignore[no-any-return,no-untyped-call]
+    value, slope = _value_and_slope(embeddings, labels, alpha, eps, detach_range)
+    return with_slopes(value, (embeddings, slope))
 
 
-class _RankLoss(torch.autograd.Function):
-    """J of the four distances D+, D-, D_max, D_min, with its gradient made beside the value.
+@torch.no_grad()
+def _value_and_slope(
+    embeddings: Tensor, labels: Tensor, alpha: float, eps: float, detach_range: bool
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    chosen, squares = _four_neighbors(embeddings, labels)
+    # The matrix chose; the four distances are made again, by differences.
+    picked = chosen.flatten()
+    apart = embeddings[:, None] - embeddings.index_select(0, picked).view(*chosen.shape, -1)
+    distances = torch.linalg.vector_norm(apart, dim=2)  # (batch, 4)
+    missing = squares[:, :2].isinf()
+    value, by_distances = _rank_loss(distances, missing, alpha, eps, detach_range)
 
-    With q = (1 - r+, r-) both terms are -log(w(q) + eps), since 1 - w(r) = w(1 - r). On tables of
-    four columns the graph of all steps would take longer than the matrix of distances.
+    def slope() -> Tensor:
+        weights = by_distances() / functional.threshold(distances, 0, math.inf)
+        pulls = apart.mul_(weights[:, :, None])
+        return pulls.sum(1).index_add_(0, picked, pulls.flatten(0, 1), alpha=-1)
+
+    return value, slope
+
+
+def _rank_loss(
+    distances: Tensor, missing: Tensor, alpha: float, eps: float, fixed: bool
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """J of the four distances D+, D-, D_max, D_min, and its slope by them.
+
+    With q = (1 - r+, r-) both terms are -log(w(q) + eps), since 1 - w(r) = w(1 - r).
     """
+    pair, ends = distances[:, :2], distances[:, 2:]
+    spans = ends - ends.flip(1)  # D_max - D_min for the positive, its negative for the other
+    flat = spans == 0
+    spans = spans.masked_fill_(flat, math.inf)
+    q = ((ends - pair) / spans).clamp_(0, 1).masked_fill_(flat, 0.5)  # (batch, 2)
+    low = q < 0.5
+    twice = 2 * torch.where(low, q, 1 - q)
+    half = 0.5 * twice.pow(alpha)
+    weights = torch.where(low, half, 1 - half).add_(eps)
 
-    @staticmethod
-    def forward(
-        ctx: Any, distances: Tensor, missing: Tensor, alpha: float, eps: float, fixed: bool
-    ) -> Tensor:
-        pair, ends = distances[:, :2], distances[:, 2:]
-        spans = ends - ends.flip(1)  # D_max - D_min for the positive, its negative for the other
-        flat = spans == 0
-        spans = spans.masked_fill_(flat, math.inf)
-        q = ((ends - pair) / spans).clamp_(0, 1).masked_fill_(flat, 0.5)  # (batch, 2)
-        low = q < 0.5
-        twice = 2 * torch.where(low, q, 1 - q)
-        half = 0.5 * twice.pow(alpha)
-        weights = torch.where(low, half, 1 - half).add_(eps)
+    def slope() -> Tensor:
         # d/dq -log(w + eps), over the number of samples
-        slope = (twice.pow(alpha - 1) / weights).mul_(-alpha / len(q)).masked_fill_(missing, 0)
-        slope = slope / spans
+        by_q = (twice.pow(alpha - 1) / weights).mul_(-alpha / len(q)).masked_fill_(missing, 0)
+        by_pair = by_q.div_(spans)
+        if fixed:
+            return torch.cat([-by_pair, torch.zeros_like(by_pair)], dim=1)
         # each end moves its own q by 1 - q over its span, and the other q by q over the other span
-        to_ends = slope * (1 - q) + (slope * q).flip(1)
-        grad = torch.cat([-slope, torch.zeros_like(slope) if fixed else to_ends], dim=1)
-        ctx.save_for_backward(grad)
-        return weights.log_().masked_fill_(missing, 0).sum() / -len(q)
+        other = by_pair * q
+        return torch.cat([-by_pair, by_pair - other + other.flip(1)], dim=1)
 
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        (slopes,) = ctx.saved_tensors
-        return grad * slopes, None, None, None, None
+    return weights.log().masked_fill_(missing, 0).sum() / -len(q), slope
 
 
 def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -65,11 +65,13 @@ def distance_weighted(
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    squares, (index, positive) = squared_distances(unit(embeddings)), class_table(labels)
-    cutoffs = (cutoff, nonzero_cutoff)
-    negative, possible = drawn_negatives(squares, index, embeddings.shape[1], generator, cutoffs)
+    index, positive = class_table(labels)
+    if index.shape[1] == len(labels):
+        return labels.new_empty(0, 3)  # one class: no negatives
+    squares, cutoffs = squared_distances(unit(embeddings)), (cutoff, nonzero_cutoff)
+    negative = drawn_negatives(squares, index, embeddings.shape[1], generator, cutoffs)
     anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
-    return torch.stack([anchors, index, negative], dim=2)[positive & possible]
+    return torch.stack([anchors, index, negative], dim=2)[positive]
 
 
 def drawn_negatives(
@@ -78,8 +80,8 @@ def drawn_negatives(
     dim: int,
     generator: torch.Generator | None,
     cutoffs: tuple[float, float],
-) -> tuple[Tensor, Tensor]:
-    """A negative for each entry of the table of classes (batch, class), and who has one (batch, 1).
+) -> Tensor:
+    """A negative for each entry of the table of classes (batch, class), of which there are two.
 
     squares: the squared distances of rows of length 1, in `dim` dimensions.
     """
@@ -91,18 +93,17 @@ def drawn_negatives(
     )
     # kept under the total, which rounding could otherwise reach: no sample lies beyond it
     draws = draws.clamp_(max=1 - torch.finfo(draws.dtype).eps).to(steps)
-    negative = torch.searchsorted(steps, draws.mul_(total), right=True)
-    return negative.clamp_(max=len(index) - 1), total > 0
+    return torch.searchsorted(steps, draws.mul_(total), right=True)
 
 
 def _weights(
     squares: Tensor, index: Tensor, dim: int, cutoff: float, nonzero_cutoff: float
 ) -> Tensor:
     """The probabilities; a row with no negative is NaN."""
-    clipped = squares.clamp(min=cutoff**2)
     # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
-    inside = torch.rsub(clipped, 1, alpha=0.25).clamp_(min=torch.finfo(squares.dtype).tiny)
-    logs = clipped.log_().mul_((2 - dim) / 2).add_(inside.log_(), alpha=(3 - dim) / 2)
+    clipped = squares.clamp(cutoff**2, 4 - 4 * torch.finfo(squares.dtype).eps)
+    inside = torch.rsub(clipped, 1, alpha=0.25).log_()
+    logs = clipped.log_().mul_((2 - dim) / 2).add_(inside, alpha=(3 - dim) / 2)
     del inside
     # as good as weight 0 beside any other, and equal weights where there is no other
     logs.masked_fill_(squares >= nonzero_cutoff**2, torch.finfo(logs.dtype).min)

@@ -16,7 +16,7 @@ def formulas(recipe: Recipe) -> dict[str, str]:
 
     >>> from kinspace.recipes import read_recipe
     >>> list(formulas(read_recipe("density")))
-    ['contrastive', 'density']
+    ['triplet', 'density']
     """
     modules = {recipe.loss.name: LOSSES[recipe.loss.name]}
     modules |= {part.name: REGULARIZERS[part.name] for part in recipe.regularizers}

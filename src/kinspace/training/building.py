@@ -26,6 +26,7 @@ from kinspace.training.state import Average, State
 from kinspace.training.step import Precision, seed_everything
 
 __all__ = [
+    "bears_channels_last",
     "make_model",
     "make_plan",
     "make_state",
@@ -53,6 +54,25 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
         },
         pretrained=part.pretrained and part.weights is None,
         weights=part.weights,
+    )
+
+
+def bears_channels_last(model: nn.Module, device: torch.device) -> bool:
+    """Whether the model can be trained in channels-last memory.
+
+    Not on a CPU with a strided 1x1 convolution of fewer channels than a vector has numbers: oneDNN
+    writes beyond its memory in that gradient (seen with torch 2.15 and oneDNN 3.13 on AVX2, for 1
+    to 7 channels), and the process crashes later, or not.
+
+    >>> bears_channels_last(nn.Conv2d(4, 8, 1, stride=2), torch.device("cpu"))
+    False
+    """
+    return device.type != "cpu" or not any(
+        isinstance(layer, nn.Conv2d)
+        and layer.in_channels < 16
+        and layer.kernel_size == (1, 1)
+        and max(layer.stride) > 1
+        for layer in model.modules()
     )
 
 

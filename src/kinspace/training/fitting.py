@@ -23,6 +23,7 @@ class _Fit(NamedTuple):
 def fitted_batches(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
     """The recipe with batches that so many classes and samples can fill, and a word if it changed.
 
+    >>> import torch
     >>> from kinspace.recipes import read_recipe
     >>> recipe, said = fitted_batches(read_recipe("nra"), torch.arange(40) % 5)
     >>> said

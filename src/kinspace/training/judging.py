@@ -24,6 +24,7 @@ __all__ = ["Pixels", "verdict"]
 class Pixels(nn.Module):
     """The picture as its own embedding, at most `side` pixels wide; other inputs as they are.
 
+    >>> import torch
     >>> Pixels(2)(torch.ones(1, 3, 8, 8)).shape
     torch.Size([1, 12])
     """

@@ -77,6 +77,7 @@ def fit(state: State, plan: Plan, train: Feed, validation: Feed | None, hooks: H
             for batch in state.loader:
                 outcome = _step(state, plan, batch)
                 window.add(state.step, outcome.parts, outcome.indices)
+                _remember(state, outcome)
                 clock.count(len(outcome.labels))
                 due = _due(state.step, plan)
                 stop = _agreed(stopping.is_set(), outcome.total.device, ask=due["log"])
@@ -123,7 +124,7 @@ def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> Out
     optimizer.zero_grad(set_to_none=True)
     index = state.index
     outcome = differentiate(
-        state.compiled or model,
+        model if state.compiled is None else state.compiled,
         objective,
         batch,
         precision=state.precision,
@@ -138,16 +139,18 @@ def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> Out
     scaler.update()
     if state.average is not None:
         state.average.follow(model, step=state.step)
-    if index is not None:
-        terms = magnet_terms(
-            outcome.embeddings,
-            *clusters_of(index, outcome.indices),
-            alpha=getattr(objective.loss, "alpha", 1.0),
-        )
-        index.remember(outcome.indices, terms)
     state.sampler.advance()
     state.step += 1
     return outcome
+
+
+def _remember(state: State, outcome: Outcome) -> None:
+    """Tell Magnet's index the losses of the batch: the next neighborhoods follow them."""
+    if state.index is not None:
+        alpha = getattr(state.objective.loss, "alpha", 1.0)
+        clusters = clusters_of(state.index, outcome.indices)
+        terms = magnet_terms(outcome.embeddings, *clusters, alpha=alpha)
+        state.index.remember(outcome.indices, terms)
 
 
 def _due(step: int, plan: Plan) -> dict[str, bool]:

@@ -23,7 +23,7 @@ import torch
 from kinspace.training.checkpoint import clear_parts, write_atomically
 from kinspace.training.log import read_metrics
 
-__all__ = ["Run", "hardware", "new_folder", "open_run", "same_run", "write_json"]
+__all__ = ["Run", "hardware", "new_folder", "open_run", "read_json", "same_run", "write_json"]
 
 FORMAT = 1
 # what a run that goes on has to have in common with the one that stopped
@@ -39,7 +39,7 @@ class Run:
     @property
     def about(self) -> dict[str, Any]:
         """run.json."""
-        return _read_json(self.folder / "run.json")
+        return read_json(self.folder / "run.json")
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ class Run:
     def results(self) -> dict[str, Any]:
         """results.json; empty before the training has ended."""
         path = self.folder / "results.json"
-        return _read_json(path) if path.exists() else {}
+        return read_json(path) if path.exists() else {}
 
     @property
     def finished(self) -> bool:
@@ -127,7 +127,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; a ValueError if the file is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

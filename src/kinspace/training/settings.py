@@ -39,6 +39,7 @@ class RunSettings:
     split: in place of the recipe's.
     save, log: steps from one checkpoint or row of metrics to the next.
     skip_bad: go on without pictures that cannot be read.
+    compile: the model through torch.compile. graphs: else, on a GPU, as CUDA graphs.
 
     >>> RunSettings(precision="half")
     Traceback (most recent call last):
@@ -57,6 +58,7 @@ class RunSettings:
     skip_bad: bool = False
     channels_last: bool = True
     compile: bool = False
+    graphs: bool = True
     tensorboard: bool = False
     quiet: bool = False
 

@@ -84,7 +84,7 @@ class State:
     loader: Loader
     index: ClusterIndex | None = None
     average: Average | None = None
-    compiled: nn.Module | None = None  # the model through torch.compile, with its parameters
+    compiled: nn.Module | None = None  # the same model, faster: compiled or recorded
     step: int = 0
     best: Best = field(default_factory=Best)
 

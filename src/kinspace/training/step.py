@@ -62,13 +62,12 @@ class Precision:
         self._device = device.type
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """The context for the model's forward pass."""
+    def autocast(self, *, cache: bool = True) -> AbstractContextManager[Any]:
+        """The context for the model's forward pass. cache: keep weights cast within it."""
         if self.name == "float32":
             return nullcontext()
-        return torch.autocast(
-            self._device, torch.bfloat16 if self.name == "bf16" else torch.float16
-        )
+        half = torch.bfloat16 if self.name == "bf16" else torch.float16
+        return torch.autocast(self._device, half, cache_enabled=cache)
 
     @property
     def scale(self) -> float:

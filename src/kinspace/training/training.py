@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from kinspace import __version__
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, changed, read_recipe
 from kinspace.training.building import (
+    bears_channels_last,
     make_model,
     make_plan,
     make_state,
@@ -32,6 +33,7 @@ from kinspace.training.building import (
 )
 from kinspace.training.checkpoint import clear_parts, read_checkpoint, write_checkpoint
 from kinspace.training.fitting import fitted_batches
+from kinspace.training.graphs import Graphed
 from kinspace.training.judging import verdict
 from kinspace.training.log import MetricsFile, NotFinite
 from kinspace.training.loop import Hooks, Stopped, fit
@@ -119,6 +121,8 @@ class _Job:
         if settings.tensorboard:
             tensorboard_writer()  # not there: an error now, not with a run folder half begun
         made = make_model(recipe, seed=settings.seed) if model is None else model
+        if not bears_channels_last(made, settings.on_device()):
+            settings = replace(settings, channels_last=False)
         split = settings.split or recipe.split
         transform = transform_settings(recipe, made)
         fraction = recipe.validation.fraction
@@ -148,7 +152,9 @@ class _Job:
             same_run(run.about, about, run.folder)
             if main_process():
                 clear_parts(run.folder)
-            return cls(recipe, settings, parts, made, dim, run.folder, _last(run), notes)
+            last = run.folder / "last.safetensors"  # none: it was stopped before its first
+            resumed = read_checkpoint(last) if last.exists() else None
+            return cls(recipe, settings, parts, made, dim, run.folder, resumed, notes)
         name = f"{dataset.name}-{recipe.name}"
         folder = Path(said_by_main(str(new_folder(out, name)) if main_process() else ""))
         if main_process():
@@ -203,10 +209,15 @@ class _Job:
         reporter.say(f"run folder: {self.folder}")
 
     def _begin(self) -> None:
-        """Before the first step: the norm the embeddings start at, and the weights as they are."""
+        """Before the first step: the norm that embeddings of free length start at, and the weights.
+
+        Where they are normalized, the scale of the layer is left alone: with a smaller one each
+        step of the optimizer would turn it farther.
+        """
         norm = self.recipe.model.start_norm
         self.model.to(self.parts.train.device)
-        if isinstance(self.model, Embedder) and norm and self.recipe.model.dim is not None:
+        free = not self.recipe.model.normalize and self.recipe.model.dim is not None
+        if isinstance(self.model, Embedder) and norm and free:
             start_norm(self.model, norm, self.parts.train)
         if main_process():
             write_checkpoint(self.folder / "start.safetensors", self.model.state_dict(), {})
@@ -238,6 +249,8 @@ class _Job:
         hooks = self._hooks(number, after, reporter)
         if self.settings.compile:
             state.compiled = torch.compile(state.model)  # type: ignore[assignment]
+        elif self._may_record():
+            state.compiled = Graphed(state.model, state.precision)
         validation = self.parts.validation if number else None
         try:
             fit(state, plan, self.parts.train, validation, hooks)
@@ -249,6 +262,13 @@ class _Job:
         finally:
             hooks.close()
         return state
+
+    def _may_record(self) -> bool:
+        """Whether CUDA graphs are safe: our own model, in one piece, in one process."""
+        alone = not dist.is_initialized() or dist.get_world_size() == 1
+        whole = self.settings.micro_batch is None and isinstance(self.model, Embedder)
+        on_gpu = self.parts.train.device.type == "cuda"
+        return self.settings.graphs and alone and whole and on_gpu
 
     def _hooks(self, phase: int, after: tuple[int, int] | None, reporter: Any) -> Hooks:
         if not main_process():
@@ -293,9 +313,3 @@ class _Job:
         if main_process():
             write_json(self.folder / "results.json", results)
         barrier()
-
-
-def _last(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The last checkpoint; None if the run was stopped before its first."""
-    path = run.folder / "last.safetensors"
-    return read_checkpoint(path) if path.exists() else None

@@ -1,0 +1,81 @@
+"""kinspace compare RUN RUN ..."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kinspace.cli.errors import told
+from kinspace.cli.evaluate import telling
+
+if TYPE_CHECKING:
+    from kinspace.report.comparing import Comparison
+
+__all__ = ["compare_command"]
+
+
+def compare_command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Run folders.")],
+    data: Annotated[str | None, typer.Option(help="Where the data of the runs is now.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for a page, figures and numbers.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Put runs beside each other: means over seeds, and whether differences are more than chance.
+
+    Exit code 0: done; 1: a disk fails; 2: a run cannot be opened or judged.
+    """
+    with told(), telling() as tell:
+        from kinspace.report.comparing import compare_runs, write_comparison
+
+        found = compare_runs(runs, data, device=device, tell=tell)
+        page = None if out is None else write_comparison(found, out)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
+        return
+    show(found)
+    if page is not None:
+        typer.echo(page)
+
+
+def show(found: Comparison) -> None:
+    """Groups and tests as tables."""
+    console = Console()
+    names = [name for name in ("recall@1", "recall@8", "map@r") if name in found.groups[0]]
+    table = Table("recipe", "seeds", box=None, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name.replace("recall", "Recall"), justify="right")
+    for group in found.groups:
+        seeds = ", ".join(str(seed) for seed in group["seeds"])
+        table.add_row(group["group"], seeds, *(_cell(group[name]) for name in names))
+    console.print(table)
+    for test in found.tests:
+        console.print(_said(test), markup=False, highlight=False, soft_wrap=True)
+    for note in found.notes:
+        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _cell(value: dict[str, float]) -> str:
+    spread = f" ± {100 * value['spread']:.1f}" if value["count"] > 1 else ""
+    return f"{100 * value['mean']:.1f}{spread}"
+
+
+def _said(test: dict[str, Any]) -> str:
+    words = [f"{test['first']} - {test['second']}, Recall@1:"]
+    if (by := test["by_picture"]) is not None:
+        words.append(
+            f"{100 * by['difference']:+.1f} points ({100 * by['low']:+.1f} to "
+            f"{100 * by['high']:+.1f}), p = {by['p_value']:.2g} by picture"
+        )
+    else:
+        words.append("tested on different pictures")
+    if (by := test["by_seed"]) is not None:
+        words.append(f"p = {by['p_value']:.2g} by {by['count']} seeds")
+    return " ".join(words)

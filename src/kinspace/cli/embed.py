@@ -1,0 +1,43 @@
+"""kinspace embed RUN DATA -o TABLE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinspace.cli.errors import told
+from kinspace.cli.progress import bar
+
+__all__ = ["embed_command"]
+
+
+def embed_command(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    data: Annotated[
+        str, typer.Argument(help="A folder, a table, an archive, NAME:FOLDER, digits or moths.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write, ending in .npz.")],
+    shard: Annotated[
+        int, typer.Option(min=1, help="Pictures between two saves; a stopped run goes on there.")
+    ] = 8192,
+    batch: Annotated[int, typer.Option(min=1, help="Pictures through the model at a time.")] = 64,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read pictures.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda; else a GPU if any.")] = None,
+) -> None:
+    """Embed pictures into a table of vectors, classes and names.
+
+    The same command again goes on where it stopped. Under torchrun the processes share the work.
+    Exit code 2: something was asked that cannot be.
+    """
+    with told(), bar("embedding") as progress:
+        from kinspace.bundle import embed_to_file, load
+        from kinspace.data.opening import open_data
+
+        options = {"batch_size": batch, "workers": workers}
+        table = embed_to_file(
+            load(run, device), open_data(data), out, shard=shard, progress=progress, **options
+        )
+    if table is not None:
+        typer.echo(f"{out}: {len(table):,} vectors of {table.dim} numbers")

@@ -1,0 +1,39 @@
+"""kinspace report RUN|TABLE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinspace.cli.errors import told
+from kinspace.cli.evaluate import DATA, SOURCE, telling
+
+__all__ = ["report_command"]
+
+
+def report_command(
+    source: Annotated[str, typer.Argument(metavar="RUN|TABLE", help=SOURCE)],
+    data: Annotated[str | None, typer.Argument(help=DATA)] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder; by default RUN/report.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1.")] = None,
+    skip_check: Annotated[
+        bool, typer.Option("--skip-check", help="Do not look at every picture of the data.")
+    ] = False,
+) -> None:
+    """Write a page that shows how good a model is, with figures and numbers beside it.
+
+    The page needs no network and no other file. Exit code 0: done; 1: a disk fails; 2: it cannot be
+    opened or judged.
+    """
+    with told(), telling() as tell:
+        from kinspace.report.page import write_report
+
+        page = write_report(
+            source, data, out=out, checked=not skip_check, seed=seed, device=device, tell=tell
+        )
+    typer.echo(page)

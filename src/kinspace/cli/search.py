@@ -1,0 +1,57 @@
+"""kinspace search RUN PICTURE."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kinspace.cli.errors import told
+
+if TYPE_CHECKING:  # takes seconds to import
+    from kinspace.bundle import Verdict
+
+__all__ = ["search_command"]
+
+
+def search_command(
+    run: Annotated[Path, typer.Argument(help="A run folder with a gallery (kinspace index).")],
+    picture: Annotated[Path, typer.Argument(help="The picture to look for.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many neighbors.")] = 10,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda; else a GPU if any.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Find the pictures of the gallery nearest to a picture, and say what it is.
+
+    Exit code 2: something was asked that cannot be.
+    """
+    with told():
+        from kinspace.bundle import load
+
+        verdict = load(run, device).classify(picture, k)
+    if as_json:
+        typer.echo(json.dumps(asdict(verdict), indent=2))
+    else:
+        show(verdict)
+
+
+def show(verdict: Verdict) -> None:
+    """The verdict and the neighbors as a table."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("", "similarity", "class", "picture", "same kind"):
+        table.add_column(column, justify="right" if column in ("", "similarity") else "left")
+    words = {True: "yes", False: "no", None: ""}
+    for place, near in enumerate(verdict.neighbors, 1):
+        cells = (str(place), f"{near.similarity:.3f}", near.class_name, near.id, words[near.same])
+        table.add_row(*cells)
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    if verdict.class_name == verdict.best:
+        console.print(f"{verdict.class_name}, {verdict.confidence:.0%} of the votes")
+    else:
+        console.print(f"unknown; of the classes there are it is most like {verdict.best}")

@@ -1,0 +1,209 @@
+"""Measures that need the data divided first: what is known and what is judged share nothing.
+
+    classification   half of each class's samples are known, the other half is judged
+    verification     a threshold chosen on some classes is judged on others
+    open set         half of the classes are known; queries of the rest must be rejected
+
+Every division is drawn by the seed. Where the data cannot be divided, None comes back and a note
+says why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kinspace.evaluation.classification import (
+    confusion_counts,
+    error_rate,
+    knc_predict,
+    knn_predict,
+    nearest_mean_predict,
+    soft_knn_predict,
+)
+from kinspace.evaluation.inputs import with_labels
+from kinspace.evaluation.open_set import open_set_metrics, open_set_threshold
+from kinspace.evaluation.verification import (
+    _counted,
+    _rates_with_intervals,
+    _Scores,
+    roc_curve,
+)
+from kinspace.kmeans import class_kmeans
+from kinspace.numerics import unit
+
+__all__ = ["classification", "halves", "open_set", "verification"]
+
+Labels = NDArray[np.int64]
+Known = tuple[Tensor, Labels]  # vectors and their classes
+CLUSTERS = 3  # a class for kNC, as in the Magnet paper
+LISTED = 50  # confusions
+
+
+def halves(labels: Labels, *, seed: int = 0) -> tuple[Labels, Labels]:
+    """Places of the known and of the judged half of each class; of an odd number more are known.
+
+    >>> known, judged = halves(np.array([0, 0, 0, 1]), seed=0)
+    >>> np.bincount(np.array([0, 0, 0, 1])[known]), len(judged)
+    (array([2, 1]), 1)
+    """
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]  # class after class
+    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    place = np.arange(len(labels)) - np.repeat(starts, sizes)
+    first = place < np.repeat((sizes + 1) // 2, sizes)
+    return np.sort(order[first]), np.sort(order[~first])
+
+
+def classification(
+    vectors: Tensor, labels: Labels, notes: list[str], *, metric: str = "cosine", seed: int = 0
+) -> dict[str, Any] | None:
+    """Errors of kNN, soft kNN, kNC and nearest class mean, and what kNN confuses.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> classification(x, np.array([0, 0, 1, 1]), [])["errors"]["nearest_mean"]
+    0.0
+    """
+    known, judged = halves(labels, seed=seed)
+    if not len(judged):
+        notes.append("classification: left out, no class has two samples to divide")
+        return None
+    points = unit(vectors) if metric == "cosine" else vectors
+    gallery, queries = points[known], points[judged]
+    names, truth = labels[known], labels[judged]
+    found = class_kmeans(gallery, torch.from_numpy(names).to(points.device), CLUSTERS, seed=seed)
+    variance = found.inertia / max(len(known) - 1, 1)
+    k = min(5, len(known))
+    by_knn = knn_predict(queries, gallery, names, k=k, metric=metric)
+    predicted = {
+        "knn": by_knn,
+        "soft_knn": soft_knn_predict(queries, gallery, names, variance),
+        "knc": knc_predict(queries, found.centers, found.cluster_labels.cpu().numpy(), variance),
+        "nearest_mean": nearest_mean_predict(queries, gallery, names, metric=metric),
+    }
+    wrong = {pair: n for pair, n in confusion_counts(truth, by_knn).items() if pair[0] != pair[1]}
+    return {
+        "errors": {name: error_rate(truth, one) for name, one in predicted.items()},
+        "known": len(known),
+        "judged": len(judged),
+        "k": k,
+        "clusters": CLUSTERS,
+        "confusions": [[*pair, n] for pair, n in list(wrong.items())[:LISTED]],
+    }
+
+
+def verification(
+    vectors: Tensor,
+    labels: Labels,
+    notes: list[str],
+    *,
+    calibration: Known | None = None,
+    fmr: float = 1e-3,
+    metric: str = "cosine",
+    seed: int = 0,
+) -> dict[str, Any] | None:
+    """Rates at a threshold chosen on other classes, with intervals over the classes, and the ROC.
+
+    calibration: where to choose the threshold, the validation classes; without, a random half of
+    the classes is given up for it.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(80) % 8
+    >>> x = torch.from_numpy(4 * rng.standard_normal((8, 8))[y] + rng.standard_normal((80, 8)))
+    >>> found = verification(x, y, [], fmr=0.01)
+    >>> found["calibrated_on"], found["tmr"] > 0.8
+    ('a random half of the classes', True)
+    """
+    on = "the validation classes"
+    if calibration is None or not _pairs(calibration[1]):
+        calibration, rest = _half_of_classes(vectors, labels, seed)
+        vectors, labels = rest
+        on = "a random half of the classes"
+    if not (_pairs(calibration[1]) and _pairs(labels)):
+        notes.append(
+            "verification: left out, it needs two classes with a pair of samples to choose a "
+            "threshold on and two more to judge it on"
+        )
+        return None
+    threshold = roc_curve(*calibration, metric=metric).threshold_at(fmr)
+    scores = _Scores(*with_labels(vectors, labels), metric)
+    roc = _counted(scores)
+    rates = _rates_with_intervals(scores, threshold, 1000, np.random.default_rng(seed))
+    false, true = roc.curve()
+    return {
+        "threshold": threshold,
+        "calibrated_on": on,
+        "wanted_fmr": fmr,
+        **rates,
+        "auc": roc.auc,
+        "eer": roc.eer,
+        "tmr_at": {str(rate): roc.tmr_at(rate) for rate in (1e-3, 1e-2, 1e-1)},
+        "classes": len(np.unique(labels)),
+        "curve": {"fmr": false.round(7).tolist(), "tmr": true.round(7).tolist()},
+    }
+
+
+def open_set(
+    vectors: Tensor,
+    labels: Labels,
+    notes: list[str],
+    *,
+    calibration: Known | None = None,
+    metric: str = "cosine",
+    seed: int = 0,
+) -> dict[str, Any] | None:
+    """Half of the classes are known by half of their samples; what becomes of all the rest.
+
+    The threshold lets through 5 % of queries of unknown classes: of the validation classes, or
+    without them of one half of the unknown classes; the others are judged.
+
+    >>> x = torch.eye(4).repeat_interleave(4, 0)
+    >>> found = open_set(x, np.repeat(np.arange(4), 4), [])
+    >>> found["identified"], found["known"], found["unknown"]
+    (1.0, 4, 4)
+    """
+    names = np.unique(labels)
+    if len(names) < 4 or np.bincount(np.unique(labels, return_inverse=True)[1]).max() < 2:
+        notes.append("open set: left out, it needs four classes, and two samples in a class")
+        return None
+    drawn = np.random.default_rng(seed).permutation(names)
+    known, unknown = np.split(drawn, [len(drawn) // 2])
+    first, second = halves(labels, seed=seed)
+    gallery = first[np.isin(labels[first], known)]
+    if calibration is None:
+        used, unknown = np.split(unknown, [len(unknown) // 2])
+        strangers = vectors[np.flatnonzero(np.isin(labels, used))]
+    else:
+        strangers = calibration[0]
+    queries = np.concatenate(
+        [second[np.isin(labels[second], known)], np.flatnonzero(np.isin(labels, unknown))]
+    )
+    threshold = open_set_threshold(strangers, vectors[gallery], metric=metric)
+    found = open_set_metrics(
+        vectors[queries],
+        labels[queries],
+        vectors[gallery],
+        labels[gallery],
+        threshold,
+        metric=metric,
+    )
+    return {"threshold": threshold, "wanted_false_alarms": 0.05, **found}
+
+
+def _pairs(labels: Labels) -> bool:
+    """Whether there are pairs of one class and of two."""
+    sizes = np.unique(labels, return_counts=True)[1]
+    return len(sizes) > 1 and bool(sizes.max() > 1)
+
+
+def _half_of_classes(vectors: Tensor, labels: Labels, seed: int) -> tuple[Known, Known]:
+    """Classes with two samples or more, in two random halves."""
+    names, sizes = np.unique(labels, return_counts=True)
+    drawn = np.random.default_rng(seed).permutation(names[sizes > 1])
+    parts = [np.flatnonzero(np.isin(labels, part)) for part in np.split(drawn, [len(drawn) // 2])]
+    first, second = ((vectors[part], labels[part]) for part in parts)
+    return first, second

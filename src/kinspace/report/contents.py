@@ -1,0 +1,210 @@
+"""What the page of a report shows: words, rows and small pictures, ready for the template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kinspace import __version__
+from kinspace.data.check_report import _facts as check_facts
+from kinspace.data.check_report import _verdict as check_verdict
+from kinspace.data.checking import CheckResult
+from kinspace.evaluation.summary import Evaluation
+from kinspace.report.cases import Case, retrieval_cases
+from kinspace.report.figures import Plot
+from kinspace.report.gathering import Gathered
+from kinspace.report.plots import LABELS
+from kinspace.report.thumbnails import picture_uri
+from kinspace.report.verdict import percent, verdict
+
+__all__ = ["contents"]
+
+SHOWN = 12  # suspects, duplicates, hidden groups with their pictures
+ROWS = 200  # classes in the table; all are in the files beside the page
+MEASURES = (
+    ("recall@1", "Recall@1"),
+    ("recall@2", "Recall@2"),
+    ("recall@4", "Recall@4"),
+    ("recall@8", "Recall@8"),
+    ("map@r", "MAP@R"),
+    ("r_precision", "R-precision"),
+    ("map", "mAP"),
+)
+CASES = {"best": "The clearest", "typical": "Typical", "worst": "The worst"}
+
+
+def contents(
+    found: Gathered, plots: dict[str, Plot], drawn_map: dict[str, Any], check: CheckResult | None
+) -> dict[str, Any]:
+    """The names that the template uses."""
+    evaluation, about = found.evaluation, found.run.about if found.run else {}
+    classes = about.get("classes", {})
+    unseen = (
+        found.made is not None
+        and "train" in found.made.parts
+        and not set(classes["train"]) & set(classes.get("test", classes["train"]))
+    )
+    rows = _classes(evaluation)
+    return {
+        "e": evaluation,
+        "title": evaluation.name,
+        "data": about.get("data", "vectors"),
+        "method": about.get("recipe", {}).get("name"),
+        "verdict": verdict(evaluation, unseen=unseen),
+        "tiles": list(_tiles(evaluation)),
+        "measures": [one for one in MEASURES if one[0] in evaluation.retrieval["model"]],
+        "labels": LABELS,
+        "plots": plots,
+        "map": {"json": _script(drawn_map), "said": _map_words(drawn_map)},
+        "cases": _cases(found),
+        "confused": evaluation.trouble["confused"][:SHOWN],
+        "classes": rows[:ROWS],
+        "class_words": f"All {len(rows):,} classes, weakest first"
+        if len(rows) <= ROWS
+        else f"The {ROWS} weakest of {len(rows):,} classes",
+        "by_attribute": sorted(
+            evaluation.by_attribute.items(), key=lambda item: item[1]["recall@1"]
+        )[:ROWS],
+        "suspects": _suspects(found),
+        "duplicates": _duplicates(found),
+        "hidden": _hidden(found),
+        "warnings": [row for row in (found.run.metrics if found.run else []) if "warning" in row],
+        "facts": list(_facts(found)),
+        "check": None if check is None else [("result", check_verdict(check)), *check_facts(check)],
+        "skipped": about.get("skipped", []),
+        "recipe": _recipe(found),
+        "version": __version__,
+    }
+
+
+def _script(value: dict[str, Any]) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _map_words(data: dict[str, Any]) -> str:
+    if len(data["ids"]) < data["of"]:
+        return f"{len(data['ids']):,} of {data['of']:,} pictures, drawn by the seed, by t-SNE."
+    return f"All {data['of']:,} pictures, by t-SNE; the frame has the color of the class."
+
+
+def _tiles(e: Evaluation) -> Iterator[tuple[str, str]]:
+    yield percent(e.retrieval["model"]["recall@1"]), "Recall@1"
+    yield percent(e.retrieval["model"]["map@r"]), "MAP@R"
+    yield percent(e.clustering["nmi"]), "NMI of K-means"
+    if e.classification is not None:
+        yield percent(1 - e.classification["errors"]["knn"]), "named right by neighbors"
+    if e.verification is not None:
+        rate = e.verification["wanted_fmr"]
+        yield percent(e.verification["tmr"]), f"true pairs accepted, false-match rate {rate:g}"
+    yield str(e.trouble["suspect_count"]), "suspect labels"
+
+
+def _classes(e: Evaluation) -> list[dict[str, Any]]:
+    rows = [row | e.by_class[row["class"]] for row in e.geometry["classes"]]
+    return sorted(rows, key=lambda row: (row["recall@1"], -row["count"], row["class"]))
+
+
+def _uri(found: Gathered, index: int, *, part: str = "test", side: int = 144) -> str | None:
+    pictures = found.pictures.get(part)
+    return None if pictures is None else picture_uri(pictures, index, side=side)
+
+
+def _cases(found: Gathered) -> list[dict[str, Any]]:
+    before = found.tables.get("untrained")
+    cases = retrieval_cases(found.test, before, seed=found.evaluation.seed)
+    groups = []
+    for kind, title in CASES.items():
+        some = [_case(found, case) for case in cases if case.kind == kind]
+        if some:
+            groups.append({"title": title, "cases": some})
+    return groups
+
+
+def _case(found: Gathered, case: Case) -> dict[str, Any]:
+    table, before = found.test, case.before or (None, None)
+    assert table.labels is not None
+    pictures = []
+    for role, mark, row, earlier, after in (
+        ("query", "", case.query, None, None),
+        ("same class", "yes", case.positive, before[0], case.after[0]),
+        ("other class", "no", case.negative, before[1], case.after[1]),
+    ):
+        label = table.class_name(int(table.labels[row]))
+        words = {"role": role, "mark": mark, "id": table.ids[row], "class": label}
+        pictures.append({**words, "uri": _uri(found, row), "before": earlier, "after": after})
+    margin = case.after[0] - case.after[1]
+    return {
+        "pictures": pictures,
+        "right": margin > 0,
+        "margin": margin,
+        "before": case.before,
+        "margin_before": None if case.before is None else case.before[0] - case.before[1],
+    }
+
+
+def _suspects(found: Gathered) -> list[dict[str, Any]]:
+    """With a picture of the class that each looks like: the nearest of it."""
+    table = found.test
+    assert table.labels is not None
+    lengths = np.linalg.norm(table.vectors, axis=1)
+    listed = []
+    for one in found.evaluation.trouble["suspects"][:SHOWN]:
+        names = [table.class_name(label) == one["suggested"] for label in table.labels.tolist()]
+        places = np.flatnonzero(names)
+        dots = table.vectors[places] @ table.vectors[one["index"]]
+        near = int(places[np.argmax(dots / np.maximum(lengths[places], 1e-30))])
+        listed.append(one | {"uri": _uri(found, one["index"]), "example": _uri(found, near)})
+    return listed
+
+
+def _duplicates(found: Gathered) -> list[dict[str, Any]]:
+    part = found.evaluation.trouble["duplicates_within"]
+    return [
+        one
+        | {
+            "first_uri": _uri(found, one["first"]),
+            "second_uri": _uri(found, one["second"], part=part),
+        }
+        for one in found.evaluation.trouble["duplicates"][:SHOWN]
+    ]
+
+
+def _hidden(found: Gathered) -> list[dict[str, Any]]:
+    if "test" not in found.pictures:
+        return [one | {"rows": []} for one in found.evaluation.trouble["hidden"][:SHOWN]]
+    return [
+        one | {"rows": [[_uri(found, i, side=64) for i in group] for group in one["indices"][:4]]}
+        for one in found.evaluation.trouble["hidden"][:SHOWN]
+    ]
+
+
+def _recipe(found: Gathered) -> str | None:
+    file = None if found.run is None else found.run.folder / "recipe.toml"
+    return file.read_text(encoding="utf-8") if file is not None and file.exists() else None
+
+
+def _facts(found: Gathered) -> Iterator[tuple[str, str]]:
+    for name, part in found.evaluation.parts.items():
+        yield f"{name} part", f"{part['pictures']:,} pictures in {part['classes']:,} classes"
+    yield "dimensions", f"{found.test.dim:,}"
+    if found.run is None:
+        yield "seed", f"{found.evaluation.seed} (of the measures)"
+        return
+    about, results = found.run.about, found.run.results
+    yield "split", str(about["split"])
+    model = about["model"]
+    yield "model", model if isinstance(model, str) else str(model["backbone"]["name"])
+    if results:
+        yield "steps", f"{results['steps']:,}, weights of step {results['selected_step']:,} chosen"
+        minutes, seconds = divmod(round(results["seconds"]), 60)
+        yield "training time", f"{minutes} min {seconds} s"
+    yield "seed", str(about["seed"])
+    yield "hardware", str(about["hardware"]["device"])
+    versions = {"kinspace": about["kinspace"], **about["hardware"]}
+    yield "versions", ", ".join(f"{k} {v}" for k, v in versions.items() if k != "device")
+    for note in about.get("notes", []):
+        yield "note", str(note)

@@ -1,0 +1,117 @@
+"""The report: one HTML page that needs nothing else, and its figures and numbers beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kinspace.data.checking import CheckResult, check
+from kinspace.evaluation.summary import Tell
+from kinspace.report.contents import contents
+from kinspace.report.figures import Plot
+from kinspace.report.gathering import Gathered, gather
+from kinspace.report.map import map_data
+from kinspace.report.plots import curves, evaluation_plots, map_plot
+from kinspace.table import EmbeddingTable
+from kinspace.training.checkpoint import write_atomically
+from kinspace.training.run import Run, write_json
+
+__all__ = ["render", "save_plots", "write_report"]
+
+
+def write_report(
+    source: str | Path | Run | EmbeddingTable,
+    data: Any = None,
+    *,
+    out: str | Path | None = None,
+    checked: bool = True,
+    tell: Tell = lambda text: None,
+    **options: Any,
+) -> Path:
+    """Judge a run or a table as `evaluate` does, and write index.html; returns its path.
+
+    out: the folder, by default RUN/report, or NAME-report beside a table's file. checked: look at
+    every picture of the data as `kinspace check` does. options: those of `evaluate`.
+    """
+    folder = _folder(source, out)
+    found = gather(source, data, tell=tell, **options)
+    seed = found.evaluation.seed
+    tell("drawing the map")
+    drawn_map = map_data(found.test, found.pictures.get("test"), seed=seed)
+    tell("drawing figures")
+    plots = evaluation_plots(found.evaluation)
+    plots["map"] = map_plot(drawn_map)
+    if found.run is not None:
+        plots |= curves({found.evaluation.name: found.run.metrics})
+    result = None
+    if checked and found.pictures and found.made is not None:
+        tell("checking the pictures")
+        result = check(found.made.whole)
+    tell("writing the page")
+    folder.mkdir(parents=True, exist_ok=True)
+    save_plots(plots, folder)
+    write_json(folder / "evaluation.json", found.evaluation.to_dict())
+    return _page(found, plots, drawn_map, result, folder)
+
+
+def _page(
+    found: Gathered,
+    plots: dict[str, Plot],
+    drawn_map: dict[str, Any],
+    result: CheckResult | None,
+    folder: Path,
+) -> Path:
+    text = render("report.html", contents(found, plots, drawn_map, result))
+    page = folder / "index.html"
+    write_atomically(page, lambda part: part.write_text(text, encoding="utf-8"))
+    return page
+
+
+def _folder(source: Any, out: str | Path | None) -> Path:
+    if out is not None:
+        return Path(out)
+    if isinstance(source, EmbeddingTable):
+        raise ValueError("out: expected a folder for the report of a table, got None")
+    if isinstance(source, Run):
+        return source.folder / "report"
+    path = Path(source)
+    return path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
+
+
+def save_plots(plots: Mapping[str, Plot], folder: Path) -> None:
+    """Write each figure's SVG, PNG and CSV to FOLDER/figures."""
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    for plot in plots.values():
+        plot.save(figures)
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """A page from one of the templates of this package."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    pages = Environment(
+        loader=PackageLoader("kinspace.report", "page"),
+        autoescape=lambda name: name is not None and name.endswith(".html"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters["hundred"] = lambda value: _fixed(value, 100, 1)
+    pages.filters["hundred3"] = lambda value: _fixed(value, 100, 3)
+    pages.filters["points"] = lambda value: _fixed(value, 100, 1, sign=True)
+    pages.filters["number"] = lambda value: "-" if _missing(value) else f"{value:.3g}"
+    pages.filters["small"] = lambda value: "-" if _missing(value) else f"{value:.2g}"
+    return pages.get_template(template).render(values)
+
+
+def _missing(value: Any) -> bool:
+    return value is None or not math.isfinite(value)
+
+
+def _fixed(value: float | None, times: float, digits: int, *, sign: bool = False) -> str:
+    if value is None or _missing(value):
+        return "-"
+    return f"{times * value:{'+' if sign else ''}.{digits}f}"

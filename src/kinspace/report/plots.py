@@ -1,0 +1,221 @@
+"""The figures of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kinspace.evaluation.summary import Evaluation
+from kinspace.report.figures import COLORS, Plot, drawn
+from kinspace.report.verdict import percent
+
+__all__ = ["LABELS", "curves", "evaluation_plots", "map_plot"]
+
+LABELS = {"model": "this model", "untrained": "untrained backbone", "pixels": "raw pixels"}
+BARS = 120  # classes that are drawn as bars
+
+
+def evaluation_plots(found: Evaluation) -> dict[str, Plot]:
+    """By name: recall, densities, spectrum, and where there is such data roc and attributes."""
+    plots = [recall_by_k(found.retrieval), densities(found)]
+    if "shares" in found.geometry:
+        plots.append(spectrum(found))
+    if found.verification is not None:
+        plots.append(roc(found.verification))
+    if found.attributes is not None:
+        plots.append(attributes(found.attributes))
+    return {plot.name: plot for plot in plots}
+
+
+def recall_by_k(retrieval: Mapping[str, Mapping[str, float]]) -> Plot:
+    """Recall@K of the model and its baselines."""
+    first = next(iter(retrieval.values()))
+    ks = sorted(int(name.partition("@")[2]) for name in first if name.startswith("recall@"))
+    lines = {name: [row[f"recall@{k}"] for k in ks] for name, row in retrieval.items()}
+
+    def draw(axes: Any) -> None:
+        for color, (name, values) in zip(COLORS, lines.items(), strict=False):
+            percents = [100 * value for value in values]
+            axes.plot(ks, percents, "o-", color=color, label=LABELS.get(name, name), ms=4)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ks, [str(k) for k in ks])
+        axes.minorticks_off()
+        axes.set(xlabel="K", ylabel="Recall@K, %", ylim=(0, 102))
+        axes.legend()
+
+    said = "; ".join(
+        f"{LABELS.get(name, name)} from {percent(values[0])} at 1 to {percent(values[-1])} "
+        f"at {ks[-1]}"
+        for name, values in lines.items()
+    )
+    rows = [(k, *(values[at] for values in lines.values())) for at, k in enumerate(ks)]
+    return drawn(
+        "recall", "Recall by K", f"Recall@K: {said}.", draw, columns=("k", *lines), rows=rows
+    )
+
+
+def densities(found: Evaluation) -> Plot:
+    """How widely each class is spread: bars by class, or a histogram where there are many."""
+    classes = sorted(found.geometry["classes"], key=lambda row: float(row["density"]))
+    values = [float(row["density"]) for row in classes]
+
+    def draw(axes: Any) -> None:
+        if len(values) <= BARS:
+            axes.bar(range(len(values)), values, color=COLORS[0], width=0.8)
+            axes.set(xlabel="classes, tightest first", ylabel="mean squared distance to mean")
+            axes.set_xticks([])
+        else:
+            axes.hist(values, bins=60, color=COLORS[0])
+            axes.set(xlabel="mean squared distance to the class mean", ylabel="classes")
+        axes.grid(visible=False, axis="x")
+
+    alt = (
+        f"Spread of {len(values)} classes, from {values[0]:.3g} ({classes[0]['class']}) to "
+        f"{values[-1]:.3g} ({classes[-1]['class']}), median {np.median(values):.3g}."
+    )
+    columns = ("class", "count", "density", "gap", "neighbor")
+    rows = [tuple(row[name] for name in columns) for row in classes]
+    return drawn("densities", "Spread of each class", alt, draw, columns=columns, rows=rows)
+
+
+def spectrum(found: Evaluation) -> Plot:
+    """How the variance is shared among directions."""
+    shares = [float(value) for value in found.geometry["shares"]]
+
+    def draw(axes: Any) -> None:
+        axes.plot(range(1, len(shares) + 1), shares, color=COLORS[0])
+        axes.axhline(1 / len(shares), color=COLORS[2], ls="--", lw=1, label="all alike")
+        axes.set(xlabel="direction", ylabel="share of singular values", ylim=(0, None))
+        axes.legend()
+
+    alt = (
+        f"Shares of {len(shares)} singular values, the largest {shares[0]:.3g}; effective rank "
+        f"{found.geometry['effective_rank']:.1f}."
+    )
+    rows = list(enumerate(shares, 1))
+    return drawn(
+        "spectrum", "Use of the dimensions", alt, draw, columns=("direction", "share"), rows=rows
+    )
+
+
+def roc(found: Mapping[str, Any]) -> Plot:
+    """True-match rate by false-match rate, and the chosen threshold with its interval."""
+    false, true = (np.asarray(found["curve"][name]) for name in ("fmr", "tmr"))
+    shown = false > 0
+    low = min(1e-4, float(false[shown].min(initial=1e-4)))
+
+    def draw(axes: Any) -> None:
+        axes.plot(false[shown], 100 * true[shown], color=COLORS[0])
+        at, height = max(found["fmr"], low), 100 * found["tmr"]
+        bars = [[height - 100 * found["tmr_low"]], [100 * found["tmr_high"] - height]]
+        axes.errorbar(
+            [at],
+            [height],
+            yerr=np.clip(np.nan_to_num(bars), 0, None),
+            fmt="o",
+            color=COLORS[1],
+            capsize=4,
+            label=f"threshold {found['threshold']:.3f}",
+        )
+        axes.set_xscale("log")
+        axes.set(xlabel="false-match rate", ylabel="true-match rate, %", ylim=(0, 102))
+        axes.set_xlim(low, 1)
+        axes.legend(loc="upper left")
+
+    alt = (
+        f"ROC with area {found['auc']:.3f}; at the threshold {found['threshold']:.3f} "
+        f"{percent(found['tmr'])} of true pairs and {percent(found['fmr'], 3)} of false pairs are "
+        "accepted."
+    )
+    rows = list(zip(false.tolist(), true.tolist(), strict=True))
+    return drawn("roc", "Same or different?", alt, draw, columns=("fmr", "tmr"), rows=rows)
+
+
+def attributes(found: Mapping[str, Any]) -> Plot:
+    """Do neighbors share attributes, by the size of the neighborhood."""
+    sizes = [int(size) for size in found["precision"]]
+    values = [float(value) for value in found["precision"].values()]
+
+    def draw(axes: Any) -> None:
+        axes.plot(sizes, [100 * v for v in values], "o-", color=COLORS[0], ms=4, label="neighbors")
+        axes.axhline(100 * found["chance"], color=COLORS[2], ls="--", lw=1, label="by chance")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.minorticks_off()
+        axes.set(xlabel="neighbors", ylabel="that share the attribute, %", ylim=(0, 102))
+        axes.legend()
+
+    alt = (
+        f"Of the nearest {percent(values[0])} share an attribute, of the {sizes[-1]} nearest "
+        f"{percent(values[-1])}; by chance it would be {percent(found['chance'])}."
+    )
+    rows = list(zip(sizes, values, strict=True))
+    return drawn(
+        "attributes", "Attributes", alt, draw, columns=("neighbors", "precision"), rows=rows
+    )
+
+
+def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Plot]:
+    """Loss, and Recall@1 on the validation classes, by step; of one run or of several."""
+    found = {}
+    for key, name, title, said in (
+        ("loss", "loss", "Loss", "loss"),
+        ("recall@1", "validation", "Validation Recall@1, %", "Recall@1 on validation classes"),
+    ):
+        times = 100 if key == "recall@1" else 1
+        lines = {
+            run: [(row["step"], times * row[key]) for row in rows if _trained(row, key)]
+            for run, rows in runs.items()
+        }
+        lines = {run: points for run, points in lines.items() if points}
+        if lines:
+            found[name] = _lines(name, title, said, lines)
+    return found
+
+
+def _trained(row: Mapping[str, Any], key: str) -> bool:
+    return row.get("phase", 1) == 1 and isinstance(row.get(key), float)
+
+
+def _lines(
+    name: str, title: str, said: str, lines: Mapping[str, Sequence[tuple[int, float]]]
+) -> Plot:
+    def draw(axes: Any) -> None:
+        for number, (run, points) in enumerate(lines.items()):
+            color = COLORS[number % len(COLORS)]
+            mark = "o-" if len(points) < 30 else "-"
+            axes.plot(*zip(*points, strict=True), mark, color=color, ms=4, label=run)
+        axes.set(xlabel="step", ylabel=title)
+        if len(lines) > 1:
+            axes.legend()
+
+    ends = "; ".join(
+        f"{run} from {points[0][1]:.3g} to {points[-1][1]:.3g}" for run, points in lines.items()
+    )
+    rows = [(run, *point) for run, points in lines.items() for point in points]
+    alt = f"The {said} by step: {ends}."
+    return drawn(name, title, alt, draw, columns=("run", "step", name), rows=rows)
+
+
+def map_plot(data: Mapping[str, Any]) -> Plot:
+    """The map as a still picture: dots, one color a class where there are few."""
+    x, y = (np.asarray(data[name]) / 10_000 for name in ("x", "y"))
+    numbers, names = np.asarray(data["classes"]), data["names"]
+
+    def draw(axes: Any) -> None:
+        from matplotlib.colors import hsv_to_rgb
+
+        hues = (numbers * 0.618034) % 1  # neighbors in number far apart in color
+        colors = hsv_to_rgb(np.stack([hues, np.full(len(x), 0.65), np.full(len(x), 0.8)], 1))
+        axes.scatter(x, 1 - y, c=colors, s=5, linewidths=0)
+        axes.set_axis_off()
+        axes.set_aspect("equal")
+
+    alt = f"A map of {len(x):,} pictures of {len(names):,} classes by t-SNE."
+    rows = [
+        (data["ids"][at], names[numbers[at]], float(x[at]), float(y[at])) for at in range(len(x))
+    ]
+    columns = ("id", "class", "x", "y")
+    return drawn("map", "Map", alt, draw, columns=columns, rows=rows, size=(6, 6))

@@ -1,0 +1,76 @@
+"""The verdict in two sentences: what the model reaches, and what to make of it."""
+
+from __future__ import annotations
+
+from kinspace.evaluation.summary import Evaluation
+
+__all__ = ["percent", "verdict"]
+
+NAMES = {"untrained": "the untrained backbone", "pixels": "raw pixels"}
+WIDE = 0.15  # a gap of Recall@1 between training and test classes worth a word
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share for people.
+
+    >>> percent(0.1234), percent(None), percent(float("nan"))
+    ('12.3 %', '-', '-')
+    """
+    return "-" if value is None or value != value else f"{100 * value:.{digits}f} %"
+
+
+def verdict(found: Evaluation, *, unseen: bool) -> tuple[str, str]:
+    """Two sentences. unseen: whether the test classes were no part of the training.
+
+    >>> import numpy as np
+    >>> from kinspace.evaluation.summary import summarize
+    >>> from kinspace.table import EmbeddingTable
+    >>> x, y = np.eye(4).repeat(3, 0), np.arange(12) // 3
+    >>> verdict(summarize(EmbeddingTable(x, y)), unseen=False)[0]
+    'For 12 pictures of 4 classes the nearest other picture is of the same class in 100.0 % of
+    cases.'
+    """
+    test, recall = found.parts["test"], found.retrieval["model"]["recall@1"]
+    kind = "classes never seen in training" if unseen else "classes"
+    first = (
+        f"For {test['pictures']:,} pictures of {test['classes']:,} {kind} the nearest other "
+        f"picture is of the same class in {percent(recall)} of cases"
+    )
+    baselines = [
+        f"{NAMES.get(name, name)} {'reach' if name == 'pixels' else 'reaches'} "
+        f"{percent(row['recall@1'])}"
+        for name, row in found.retrieval.items()
+        if name != "model"
+    ]
+    return first + ("; " + ", ".join(baselines) if baselines else "") + ".", _advice(found)
+
+
+def _advice(found: Evaluation) -> str:
+    weakest = min(found.by_class.items(), key=lambda item: item[1]["recall@1"])
+    weak = f"the weakest class is {weakest[0]} with {percent(weakest[1]['recall@1'])}"
+    if not found.gain:
+        if found.parts["test"]["classes"] < 2:
+            return "With one class there is nothing to confuse it with, so this says little."
+        return f"There is nothing to compare it with here; {weak}."
+    name, best = min(found.gain.items(), key=lambda item: item[1]["difference"])
+    than = NAMES.get(name, name)
+    points = f"{100 * abs(best['difference']):.1f} points"
+    interval = f"95 % interval {100 * best['low']:.1f} to {100 * best['high']:.1f}"
+    if best["low"] > 0:
+        said = f"That is {points} above {than} ({interval})"
+        gap = found.gap["gap"]["recall@1"] if found.gap else 0.0
+        if gap > WIDE:
+            ours = percent(found.gap["train"]["recall@1"] if found.gap else None)
+            return (
+                f"{said}, but pictures of the classes trained on reach {ours}: part of what was "
+                "learnt does not carry over."
+            )
+        return f"{said}; {weak}."
+    if best["high"] < 0:
+        return (
+            f"Training has made it worse: {than} is {points} better ({interval}), so look at the "
+            "training curves and the recipe before using this model."
+        )
+    return (
+        f"Whether training has helped at all is open: against {than} it is {points} ({interval})."
+    )

@@ -1,0 +1,215 @@
+"""Exact search: matrix products in blocks, on the CPU or a GPU.
+
+The products are float32, and find candidates; their order comes from float64. Where the bound of
+the float32 error does not rule out the rest (many copies of one picture), all that are within it
+are compared. Cosines that differ by rounding alone count as equal: the lower id is first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinspace import checks
+from kinspace.evaluation.inputs import Vectors, vectors_of
+from kinspace.evaluation.similarity import Rows, Space
+from kinspace.search.columns import Columns, numbers
+from kinspace.search.files import read_arrays, write_arrays
+from kinspace.search.index import Found, Where
+
+__all__ = ["ExactIndex", "unit_vectors"]
+
+QUERIES = 512  # at a time
+BLOCK = {"cpu": 2**14, "cuda": 2**19}  # vectors multiplied at a time
+SPARE = 8  # candidates beyond k
+
+
+class ExactIndex:
+    """All vectors in memory, as float32 of length 1.
+
+    >>> index = ExactIndex(2)
+    >>> index.add(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), [10, 11, 12], labels=[0, 1, 1])
+    >>> ids, cosines = index.search(np.array([[2.0, 0.1]]), 2)
+    >>> ids, cosines.round(3)
+    (array([[10, 12]]), array([[0.999, 0.742]], dtype=float32))
+    >>> index.search(np.array([[2.0, 0.1]]), 2, where={"label": 1})[0]
+    array([[12, 11]])
+    """
+
+    def __init__(self, dim: int, *, device: str | torch.device = "cpu") -> None:
+        self._dim = checks.whole("dim", dim, at_least=1)
+        self._device = torch.device(device)
+        self._vectors = torch.empty(0, dim, device=self._device)
+        self._columns = Columns.of([], 0)
+        self._new: list[Tensor] = []  # added, and not yet in the one tensor
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a vector."""
+        return self._dim
+
+    def __len__(self) -> int:
+        self._settle()
+        return len(self._columns)
+
+    def add(
+        self,
+        vectors: Vectors,
+        ids: Any,
+        labels: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Put vectors in, or others in the place of those with the same ids."""
+        more = unit_vectors(vectors, self._dim, self._device)
+        columns = Columns.of(ids, len(more), labels, attributes)
+        self._columns = self._columns.with_more(columns)
+        self._new.append(more)
+
+    def _settle(self) -> None:
+        """Bring what was added into one tensor, by id; of one id the last."""
+        if not self._new:
+            return
+        whole = torch.cat([self._vectors, *self._new])
+        self._new = []
+        backwards = self._columns.ids[::-1]
+        last = len(backwards) - 1 - np.unique(backwards, return_index=True)[1]
+        self._keep(whole, last)
+
+    def _keep(self, vectors: Tensor, rows: Any) -> None:
+        if not np.array_equal(rows, np.arange(len(vectors))):
+            vectors = vectors[torch.from_numpy(rows).to(self._device)]
+            self._columns = self._columns.select(rows)
+        self._vectors = vectors
+        lengths = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
+        inverse = lengths.reciprocal().masked_fill_(lengths == 0, 0)
+        self._rows = Rows(vectors, inverse, vectors, lengths, None)
+
+    def delete(self, ids: Any) -> int:
+        """Take vectors out; how many there were."""
+        self._settle()
+        gone = np.isin(self._columns.ids, numbers("ids", ids))
+        if gone.any():
+            self._keep(self._vectors, np.flatnonzero(~gone))
+        return int(gone.sum())
+
+    def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> Found:
+        """Ids and cosines of the k nearest of each query."""
+        checks.whole("k", k, at_least=1)
+        self._settle()
+        asked = unit_vectors(queries, self._dim, self._device, name="queries")
+        ids = np.full((len(asked), k), -1, np.int64)
+        cosines = np.full((len(asked), k), -np.inf, np.float32)
+        places = None
+        if where is not None:
+            fits = np.flatnonzero(self._columns.allowed(where))
+            places = torch.from_numpy(fits).to(self._device)
+        count = min(k, len(self._columns) if places is None else len(places))
+        if count:
+            finder = _Finder(self._rows, places)
+            for at in range(0, len(asked), QUERIES):
+                exact, rows = finder.nearest(asked[at : at + QUERIES], count)
+                ids[at : at + QUERIES, :count] = self._columns.ids[rows.cpu().numpy()]
+                cosines[at : at + QUERIES, :count] = exact.cpu().numpy()
+        return ids, cosines
+
+    def save(self, file: str | Path) -> None:
+        """Write vectors, ids, labels and attributes to a .npz file."""
+        self._settle()
+        write_arrays(file, {"vectors": self._vectors.cpu().numpy(), **self._columns.arrays()})
+
+    @classmethod
+    def load(cls, file: str | Path, *, device: str | torch.device = "cpu") -> ExactIndex:
+        """What `save` wrote."""
+        arrays = read_arrays(file, ("vectors", "ids", "labels"))
+        index = cls(arrays["vectors"].shape[1], device=device)
+        columns = Columns.from_arrays(arrays)
+        if len(columns):
+            index.add(arrays["vectors"], columns.ids, columns.labels, columns.attributes)
+        return index
+
+
+class _Finder:
+    """The nearest rows, or the nearest of those at some places."""
+
+    def __init__(self, rows: Rows, places: Tensor | None) -> None:
+        self.rows = rows
+        self.places = places
+        self.total = len(rows) if places is None else len(places)
+        self.space = Space("cosine", rows.given[:1])
+        self.step = BLOCK.get(rows.given.device.type, BLOCK["cpu"])
+
+    def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Exact cosines and rows, (queries, k)."""
+        rough, rows = self._candidates(queries, min(k + SPARE, self.total))
+        each = torch.arange(len(queries), device=queries.device)[:, None].expand_as(rows)
+        exact = self._exact(queries, each.flatten(), rows.flatten()).view_as(rough)
+        exact, rows = self._ordered(exact, rows, k)
+        if rough.shape[1] < self.total:
+            cut = exact[:, -1] - self.space.error
+            for crowded in (rough[:, -1] >= cut).nonzero()[:, 0].tolist():
+                one, limit = queries[crowded : crowded + 1], cut[crowded]
+                near = torch.cat([part[table[0] >= limit] for table, part in self._tables(one)])
+                same = self._exact(one, torch.zeros_like(near), near)
+                found = self._ordered(same[None], near[None], k)
+                exact[crowded], rows[crowded] = found[0][0], found[1][0]
+        return exact, rows
+
+    def _tables(self, queries: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Fast cosines of all queries to a block of rows, and the rows."""
+        vectors = self.rows.fast
+        for at in range(0, self.total, self.step):
+            end = min(at + self.step, self.total)
+            if self.places is None:
+                part, block = torch.arange(at, end, device=queries.device), vectors[at:end]
+            else:
+                part = self.places[at:end]
+                block = vectors[part]
+            with torch.autocast(queries.device.type, enabled=False):
+                yield queries @ block.T, part
+
+    def _candidates(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` highest fast cosines and their rows."""
+        best = queries.new_empty(len(queries), 0)
+        rows = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
+        for table, part in self._tables(queries):
+            values, found = table.topk(min(count, len(part)), dim=1)
+            best, rows = torch.cat([best, values], 1), torch.cat([rows, part[found]], 1)
+            if best.shape[1] > count:
+                best, places = best.topk(count, dim=1)
+                rows = rows.gather(1, places)
+        return best, rows
+
+    def _exact(self, queries: Tensor, each: Tensor, rows: Tensor) -> Tensor:
+        return self.space.pairs(self.space.rows(queries), each, self.rows, rows)
+
+    def _ordered(self, exact: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The first k by cosine; those that differ by rounding alone by row, which is by id."""
+        exact, order = exact.sort(dim=1, descending=True)
+        rows = rows.gather(1, order)
+        apart = exact[:, :-1] - exact[:, 1:] > self.space.slack(exact[:, :-1])
+        groups = torch.nn.functional.pad(apart.cumsum(1), (1, 0))
+        order = (groups * 2**40 + rows).argsort(dim=1)[:, :k]
+        return exact.gather(1, order), rows.gather(1, order)
+
+
+def unit_vectors(
+    value: Vectors, dim: int, device: str | torch.device = "cpu", *, name: str = "vectors"
+) -> Tensor:
+    """Checked vectors of length 1 in float32; a zero vector stays zero.
+
+    Lengths are taken in float64: no vector of float32 is too long or too short.
+
+    >>> unit_vectors(np.array([[3.0, 4.0]]), 2)
+    tensor([[0.6000, 0.8000]])
+    """
+    tensor = vectors_of(value, device=device, name=name)
+    if tensor.shape[1] != dim:
+        raise ValueError(
+            f"{name}: expected {dim} columns, as many as the index has, got {tensor.shape[1]}"
+        )
+    return Space("cosine", tensor[:1]).rows(tensor).fast

@@ -1,0 +1,127 @@
+"""Gradients made by hand beside the value, without a graph, and the parts to make them of.
+
+A loss on a batch of usual size costs what its number of operations costs, most of all on a GPU.
+Made in place, and with what the value left behind, a gradient takes half of those that autograd
+takes. What ends in `_with_pull`, here and in `distances`, returns a result and its pull: a function
+that takes a gradient by the result back to one by the argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = [
+    "across",
+    "exponentials_",
+    "polar",
+    "unit_with_pull",
+    "with_slopes",
+    "without_zero",
+]
+
+
+def with_slopes(value: Tensor, *slopes: tuple[Tensor, Callable[[], Tensor]]) -> Tensor:
+    """Give a value that was made without a graph its gradients: (tensor, how to make its slope).
+
+    A slope is made only if its tensor requires one. It has no derivative of its own: asking for
+    one by create_graph=True is an error.
+
+    >>> x = torch.tensor([1.0, 3.0], requires_grad=True)
+    >>> value = with_slopes(x.detach().square().sum(), (x, lambda: 2 * x.detach()))
+    >>> value.backward(); value.item(), x.grad
+    (10.0, tensor([2., 6.]))
+    """
+    if not torch.is_grad_enabled():
+        return value
+    with torch.no_grad():
+        made = [(tensor, slope()) for tensor, slope in slopes if tensor.requires_grad]
+    if not made:
+        return value
+    tensors, ready = zip(*made, strict=True)
+    return _Sloped.apply(value, *tensors, *ready)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Sloped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, *tensors_and_slopes: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors_and_slopes[len(tensors_and_slopes) // 2 :])
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError(
+                "create_graph=True: this loss makes its gradient beside its value, "
+                "and that gradient has no derivative of its own"
+            )
+        slopes = ctx.saved_tensors
+        return None, *(grad * slope for slope in slopes), *(None for _ in slopes)
+
+
+def without_zero(lengths: Tensor) -> Tensor:
+    """Lengths to divide by: infinity for 0, so that the quotient and its gradient are 0."""
+    # for tiny ones too: dividing by them overflows
+    return functional.threshold(lengths, torch.finfo(lengths.dtype).tiny, math.inf)
+
+
+def across(grad: Tensor, directions: Tensor) -> Tensor:
+    """The part of each row that is at a right angle to its direction."""
+    along = (grad * directions).sum(-1, keepdim=True)
+    return torch.addcmul(grad, along, directions, value=-1)
+
+
+@torch.no_grad()
+def polar(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`unit` without a graph, between the lengths of the rows and what these were divided by.
+
+    That is the length, but infinity for 0.
+
+    >>> polar(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    (tensor([[5.],
+            [0.]]), tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]]), tensor([[5.],
+            [inf]]))
+    """
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    divisors = without_zero(lengths)
+    return lengths, vectors / divisors, divisors
+
+
+@torch.no_grad()
+def unit_with_pull(vectors: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """`unit` without a graph, and what takes a gradient back from its result to the vectors.
+
+    >>> x, pull = unit_with_pull(torch.tensor([[0.0, 2.0]]))
+    >>> x, pull(torch.tensor([[1.0, 1.0]]))
+    (tensor([[0., 1.]]), tensor([[0.5000, 0.0000]]))
+    """
+    _, directions, divisors = polar(vectors)
+    return directions, lambda grad: across(grad, directions).div_(divisors)
+
+
+def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Tensor]:
+    """Turn logits into exp(logits - top), top the largest of the row, in place and without a graph.
+
+    Returns, both (rows, 1), what to divide them by for the weights of a softmax, and the log sum
+    exp. Over nothing these are 1 and -inf. plus_one: with a further logit of 0 in each row.
+
+    >>> logits = torch.tensor([[1000.0, 0.0], [-math.inf, -math.inf]])
+    >>> exponentials_(logits)
+    (tensor([[1.],
+            [1.]]), tensor([[1000.],
+            [ -inf]]))
+    """
+    top = logits.amax(1, keepdim=True)
+    top = top.clamp_(min=0.0 if plus_one else torch.finfo(top.dtype).min)
+    sums = logits.sub_(top).exp_().sum(1, keepdim=True)
+    if plus_one:  # less 1, in units of exp(top): exact for the smallest sums, where top is 0
+        sums += torch.expm1(-top)
+        return sums + 1, top.add_(sums.log1p_())
+    logs = top.add_(sums.log())
+    return sums.clamp_(min=1), logs

@@ -1,0 +1,35 @@
+"""Small real runs on pictures of digits in files, for everything that judges a run."""
+
+from pathlib import Path
+from typing import Any
+
+import kinspace
+from kinspace.data import digits_dataset
+from kinspace.training import Run
+
+QUICK: dict[str, Any] = {
+    "model.options": {"width": 4, "size": 16},
+    "model.dim": 8,
+    "transform.size": 16,
+    "transform.resize": 18,
+    "schedule.steps": 8,
+    "validation.every": 4,
+    "validation.fraction": 0.4,
+}
+OPTIONS: dict[str, Any] = {"device": "cpu", "quiet": True, "workers": 1, "log": 2}
+
+
+def write_digits(folder: Path, *, each: int = 16) -> Path:
+    """The first digits of each class as PNG files in class folders."""
+    digits = digits_dataset()
+    for label in range(10):
+        (folder / f"digit {label}").mkdir(parents=True)
+        for place in (digits.labels == label).nonzero().flatten()[:each].tolist():
+            digits.pictures.read(place).save(folder / f"digit {label}" / f"{place}.png")
+    return folder
+
+
+def trained(photos: Path, out: Path, *, method: str = "proxy_anchor", seed: int = 0) -> Run:
+    return kinspace.train(
+        str(photos), method=method, changes=QUICK, out=out, seed=seed, **OPTIONS
+    )

@@ -1,0 +1,82 @@
+"""Ctrl-C in the middle of any step, and the run that goes on: the same bits, in this process."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from kinspace.training import open_run
+from kinspace.training.log import MetricsFile, read_metrics
+from kinspace.training.loop import Stopped
+from training.commands import assert_same_run
+from training.small import Net, net, trained_net
+
+MAGNET: dict[str, Any] = {"sampler.clusters": 3, "sampler.samples": 10, "index.clusters": 2}
+
+
+class Interrupted(Net):
+    """Ctrl-C in the n-th training pass."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def odd(self, y: Tensor) -> Tensor:
+        if self.passes == self.at:
+            signal.raise_signal(signal.SIGINT)
+        return y
+
+
+@pytest.mark.parametrize("method", ["contrastive", "magnet", "density"])
+def test_a_run_goes_on_from_any_step_to_the_same_bits(method: str, tmp_path: Path) -> None:
+    changes = {"schedule.steps": 9, "validation.every": 4, "optimizer.ema": 0.9}
+    changes |= MAGNET if method == "magnet" else {"sampler.classes": 5, "sampler.samples": 8}
+    options = {"changes": changes, "save": 3}
+    whole = trained_net(tmp_path / "whole", net(), method, **options)
+    for step in (1, 2, 3, 4, 8):  # an epoch has 2 or 3 steps
+        folder = tmp_path / str(step)
+        with pytest.raises(Stopped):
+            trained_net(folder, net(Interrupted, at=step), method, **options)
+        assert not open_run(folder).finished
+        trained_net(folder, net(), method, resume=True, **options)
+        assert_same_run(whole.folder, folder)
+
+
+def test_stopped_between_two_rows_it_writes_one_and_saves(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        trained_net(tmp_path, net(Interrupted, at=3), log=100)
+    assert [row["step"] for row in open_run(tmp_path).metrics if "loss" in row] == [1, 3]
+
+
+def test_the_warm_start_is_gone_on_with(tmp_path: Path) -> None:
+    options = {"changes": {"schedule.steps": 4, "warm_start.steps": 6}, "save": 3}
+    whole = trained_net(tmp_path / "whole", net(), **options)
+    assert [(row["phase"], row["step"]) for row in whole.metrics] == [
+        *((0, step) for step in range(1, 7)),
+        *((1, step) for step in range(5)),
+    ]
+    for step in (2, 6, 7):
+        folder = tmp_path / str(step)
+        with pytest.raises(Stopped):
+            trained_net(folder, net(Interrupted, at=step), **options)
+        trained_net(folder, net(), resume=True, **options)
+        assert_same_run(whole.folder, folder)
+
+
+def test_rows_of_undone_steps_and_a_torn_line_are_taken_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    rows = [{"phase": phase, "step": step} for phase in (0, 1) for step in (1, 2, 3)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"phase": 1, "st')
+    assert read_metrics(path) == rows
+    file = MetricsFile(path, after=(1, 2))
+    file.write({"phase": 1, "step": 3, "loss": 0.5})
+    file.close()
+    assert read_metrics(path) == [*rows[:5], {"phase": 1, "step": 3, "loss": 0.5}]
+    MetricsFile(path, after=(0, 3)).close()
+    assert read_metrics(path) == rows[:3]
+    MetricsFile(path).close()
+    assert path.read_text() == ""
+    assert read_metrics(tmp_path / "nowhere") == []
