@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kinspace.regularizers import REGULARIZERS
     from kinspace.sampling import SAMPLERS
     from kinspace.table import EmbeddingTable
-    from kinspace.training import train
+    from kinspace.training import train, tune
 
 __all__ = [
     "LOSSES",
@@ -41,6 +41,7 @@ __all__ = [
     "regularizers",
     "sampling",
     "train",
+    "tune",
 ]
 
 __version__ = "0.1.0"
@@ -52,6 +53,7 @@ _MODULE_OF = {
     "EmbeddingTable": "table",
     "load": "bundle",
     "train": "training",
+    "tune": "training",
 }
 
 

@@ -42,7 +42,8 @@ def read_table(file: Path) -> EmbeddingTable:
 
 
 def _npz(file: Path) -> EmbeddingTable:
-    with np.load(file, allow_pickle=False) as stored:
+    # opened here: np.load leaves a file open that is cut short
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         arrays = {name: _array(stored, name) for name in stored.files}
     if "table" not in arrays:
         return _from_arrays(arrays)

@@ -12,7 +12,7 @@ QUICK: dict[str, Any] = {
     "model.dim": 8,
     "transform.size": 16,
     "transform.resize": 18,
-    "schedule.steps": 8,
+    "schedule.steps": 16,
     "validation.every": 4,
     "validation.fraction": 0.4,
 }
@@ -29,7 +29,5 @@ def write_digits(folder: Path, *, each: int = 16) -> Path:
     return folder
 
 
-def trained(photos: Path, out: Path, *, method: str = "proxy_anchor", seed: int = 0) -> Run:
-    return kinspace.train(
-        str(photos), method=method, changes=QUICK, out=out, seed=seed, **OPTIONS
-    )
+def trained(photos: Path, out: Path, *, method: str = "triplet", seed: int = 4) -> Run:
+    return kinspace.train(str(photos), method=method, changes=QUICK, out=out, seed=seed, **OPTIONS)

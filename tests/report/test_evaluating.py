@@ -57,7 +57,7 @@ def test_the_gap_is_recall_of_the_training_part_less_that_of_the_test_part(run: 
     assert found.gap["gap"]["recall@1"] == pytest.approx(expected)
 
 
-def test_embeddings_are_kept_and_made_anew_when_the_weights_change(run: Run, tmp_path: Path) -> None:
+def test_embeddings_are_kept_and_made_anew_for_other_weights(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("report", "embeddings"))
     copy = open_run(folder)
@@ -95,7 +95,7 @@ def test_data_that_is_gone_or_changed_is_an_error_that_says_what_to_do(
     shutil.copytree(run.folder, folder)
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(about | {"data": str(tmp_path / "gone")}))
-    with pytest.raises(ValueError, match="its data cannot be opened .* say where it is now: DATA"):
+    with pytest.raises(ValueError, match=r"its data cannot be opened .* say where it is now: DATA"):
         evaluate(folder)
     assert evaluate(folder, str(photos)).parts["train"]["classes"] == 3  # moved, but the same
     about["pictures"]["test"] += 1
@@ -134,7 +134,7 @@ def test_half_of_each_class_is_known_and_names_the_other_half() -> None:
     assert sum(row[2] for row in found["confusions"]) == wrong["knn"]
 
 
-def test_the_threshold_comes_from_the_validation_classes_and_is_judged_on_the_test_classes() -> None:
+def test_the_threshold_of_the_validation_classes_is_judged_on_the_test_classes() -> None:
     test, other = blobs(noise=1.5), blobs(5, noise=1.5, seed=1)
     found = summarize(test, validation=other, fmr=0.02).verification
 

@@ -38,7 +38,7 @@ def torchrun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str
         pytest.param(
             ["--method", "magnet", "--set", "sampler.clusters=3", "--set", "index.clusters=2",
              "--set", "index.refresh=4", "--set", "warm_start.steps=3", "--steps", "10",
-             "--set", "optimizer.name=sgd", "--set", "sampler.samples=2"],
+             "--set", "optimizer.name=sgd", "--set", "sampler.samples=8"],
             marks=pytest.mark.slow,
         ),
     ],

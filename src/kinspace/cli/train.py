@@ -73,11 +73,15 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Train a model on labeled pictures and judge it on classes it has not seen.
 
-    Exit code 0: done; 1: it went wrong; 2: something was asked that cannot be; 130: stopped by
-    Ctrl-C, and saved.
+    Exit code 0: done; 1: the disk failed; 2: something was asked that cannot be, or the loss is no
+    number any more; 130: stopped by Ctrl-C, and saved.
     """
     with told():
         if resume is not None:
+            fixed: dict[str, Any] = {"--loss": loss, "--regularizer": regularizer, "--set": change}
+            fixed |= {"--backbone": backbone, "--weights": weights, "--steps": steps}
+            fixed |= {"--batch": batch, "--micro-batch": micro_batch, "--out": out}
+            _refuse_changes(fixed | {"--split": split, "--precision": precision})
             run = _resumed(resume, data, device=device, workers=workers, quiet=quiet)
         else:
             if data is None:
@@ -105,6 +109,14 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
             )
     if main_process() and not quiet:
         show(run)
+
+
+def _refuse_changes(options: dict[str, Any]) -> None:
+    if given := [name for name, value in options.items() if value is not None]:
+        raise ValueError(
+            f"--resume: goes on with the run as it was begun, got {', '.join(given)} too; leave "
+            "that out, or begin a new run"
+        )
 
 
 def _recipe(
@@ -153,8 +165,9 @@ def show(run: Run) -> None:
         "pixels": "raw pixels",
         "untrained": "untrained backbone",
         "final": "last step",
-        "selected": f"chosen on validation (step {results['selected_step']})",
     }
+    if "validation_recall@1" in results:
+        words["selected"] = f"chosen on validation (step {results['selected_step']})"
     for name, said in words.items():
         if name in results:
             row = results[name]

@@ -27,7 +27,7 @@ from kinspace.slopes import exponentials_, with_slopes
 __all__ = ["NPair", "center_softmax", "n_pair_loss"]
 
 MODERATE = 40.0  # squared lengths up to which exp(x_i . x_j) is far from the ends of float32
-STRIPE = 256  # rows of the half table that are done at a time
+STRIPE = 512  # rows of the half table that are done at a time
 
 
 @full_precision

@@ -97,7 +97,7 @@ class Neighborhoods(Epochs):
         self._samples = checks.whole("samples", samples, at_least=1)
         super().__init__(
             self._draw,
-            shard=Shard(rank, world_size, smallest=clusters * samples),
+            shard=Shard(rank, world_size, clusters * samples, group=samples),
             seed=seed,
             batches_per_epoch=batches_per_epoch,
             settings={"clusters": clusters, "samples": samples},

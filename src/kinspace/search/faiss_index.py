@@ -1,9 +1,9 @@
 """Approximate search by faiss, for large sets on one machine. Needs the extra `faiss`.
 
-    hnsw     a graph of near neighbors over the full vectors (Malkov and Yashunin, 2018): the faster
-             and more exact, about dim * 4 + 270 bytes a vector
-    ivf_pq   cells of a K-means, vectors in dim / 2 bytes or so (Jegou et al., 2011): a tenth of the
-             memory; its cosines are approximate too. It learns from the first vectors added.
+    hnsw     a graph of near neighbors over the full vectors (Malkov and Yashunin, 2018): finds
+             more, in more memory than the vectors themselves
+    ivf_pq   cells of a K-means, vectors in dim / 2 bytes or so (Jegou et al., 2011): about a fifth
+             of the file; its cosines are approximate too. It learns from the first vectors added.
 
 What was deleted or replaced stays in the file as a row that is never returned; build the index anew
 when there is much of it. A filter that few rows fit is answered exactly, by comparing those.

@@ -137,7 +137,7 @@ class MilvusIndex:
             with _asked():
                 self._client.upsert(self._collection, batch)
         if len(rows) >= FLUSHED and "://" not in self.uri:
-            self._flush()  # milvus-lite searches what is not yet in its files some ten times slower
+            self._flush()  # milvus-lite searches what is not yet in its files several times slower
 
     def _flush(self) -> None:
         with _asked():

@@ -34,17 +34,12 @@ from kinspace.training.building import (
 from kinspace.training.checkpoint import clear_parts, read_checkpoint, write_checkpoint
 from kinspace.training.fitting import fitted_batches
 from kinspace.training.graphs import Graphed
+from kinspace.training.hooks import run_hooks
 from kinspace.training.judging import verdict
-from kinspace.training.log import MetricsFile, NotFinite
-from kinspace.training.loop import Hooks, Stopped, fit
+from kinspace.training.log import NotFinite
+from kinspace.training.loop import Stopped, fit
 from kinspace.training.preparing import Parts, embedding_dim, open_any, prepare
-from kinspace.training.reporting import (
-    Silent,
-    blamed,
-    reporter_for,
-    tensorboard_for,
-    tensorboard_writer,
-)
+from kinspace.training.reporting import blamed, reporter_for, tensorboard_writer
 from kinspace.training.run import Run, hardware, new_folder, open_run, same_run, write_json
 from kinspace.training.settings import (
     RunSettings,
@@ -54,7 +49,7 @@ from kinspace.training.settings import (
     said_by_main,
     start_processes,
 )
-from kinspace.training.state import State, from_checkpoint, to_checkpoint
+from kinspace.training.state import State, from_checkpoint
 from kinspace.training.watch import few_pictures
 
 __all__ = ["train"]
@@ -246,7 +241,9 @@ class _Job:
             reporter.say(f"warm start: {recipe.loss.name}, {plan.steps} steps")
         elif number and recipe.warm_start.steps:
             after = (0, recipe.warm_start.steps)
-        hooks = self._hooks(number, after, reporter)
+        hooks = run_hooks(
+            self.folder, number, after, reporter, tensorboard=self.settings.tensorboard
+        )
         if self.settings.compile:
             state.compiled = torch.compile(state.model)  # type: ignore[assignment]
         elif self._may_record():
@@ -269,31 +266,6 @@ class _Job:
         whole = self.settings.micro_batch is None and isinstance(self.model, Embedder)
         on_gpu = self.parts.train.device.type == "cuda"
         return self.settings.graphs and alone and whole and on_gpu
-
-    def _hooks(self, phase: int, after: tuple[int, int] | None, reporter: Any) -> Hooks:
-        if not main_process():
-            return Hooks(
-                lambda row: None, lambda state: None, lambda state: None, Silent(), lambda: None
-            )
-        metrics = MetricsFile(self.folder / "metrics.jsonl", after=after)
-        board = tensorboard_for(self.folder) if self.settings.tensorboard else None
-
-        def write_row(row: dict[str, Any]) -> None:
-            metrics.write({"phase": phase, **row})
-            if board is not None:
-                board(row)
-
-        def save_last(state: State) -> None:
-            tensors, rest = to_checkpoint(state)
-            write_checkpoint(self.folder / "last.safetensors", tensors, rest | {"phase": phase})
-
-        def save_best(state: State) -> None:
-            chosen = {"step": state.step, "phase": phase}
-            write_checkpoint(self.folder / "model.safetensors", state.judged.state_dict(), chosen)
-
-        if not phase:  # a warm start is not chosen from
-            return Hooks(write_row, save_last, lambda state: None, reporter, metrics.close)
-        return Hooks(write_row, save_last, save_best, reporter, metrics.close)
 
     def _judge(self, state: State, seconds: float) -> None:
         """Write the verdict. Every process takes part in the embedding; one writes."""
