@@ -27,7 +27,7 @@ from kinspace.slopes import exponentials_, with_slopes
 __all__ = ["NPair", "center_softmax", "n_pair_loss"]
 
 MODERATE = 40.0  # squared lengths up to which exp(x_i . x_j) is far from the ends of float32
-STRIPE = 512  # rows of the half table that are done at a time
+STRIPE = 512  # rows of the half table that are done at a time; half as many of a small one
 
 
 @full_precision
@@ -87,16 +87,16 @@ def _by_stripes(
     partners = x.index_select(0, partner)
     own = (x * partners).sum(1).exp_()
     table = x.new_empty(size, size)
+    rows = STRIPE if size > STRIPE else -(-STRIPE // 2)
     stripes = [
-        (start, start + STRIPE, table[start : start + STRIPE, start:])
-        for start in range(0, size, STRIPE)
+        (start, start + rows, table[start : start + rows, start:]) for start in range(0, size, rows)
     ]
     for start, end, stripe in stripes:
         torch.mm(x[start:end], x[start:].T, out=stripe).exp_()
     table.scatter_(1, index, 0)
     sums = torch.cat([stripe.sum(1) for _, _, stripe in stripes])
     for _, end, stripe in stripes[:-1]:
-        sums[end:] += stripe[:, STRIPE:].sum(0)
+        sums[end:] += stripe[:, rows:].sum(0)
 
     def slope() -> Tensor:
         shares = paired / (own + sums).mul_(size)
@@ -106,7 +106,7 @@ def _by_stripes(
             stripe.mul_(shares[start:end, None] + shares[start:])
             grad[start:end].addmm_(stripe, x[start:])
             if end < size:
-                grad[end:].addmm_(stripe[:, STRIPE:].T, x[start:end])
+                grad[end:].addmm_(stripe[:, rows:].T, x[start:end])
         return grad
 
     return (sums / own).log1p_().mul_(paired).mean(), slope

@@ -188,7 +188,7 @@ def _validate(
         hooks.save_best(state)
     if not state.step:
         hooks.write_row({"step": 0, "recall@1": recall})
-        hooks.reporter.say(f"before training: Recall@1 {recall:.1%} on the validation classes")
+        hooks.reporter.say(f"at the start: Recall@1 {recall:.1%} on the validation classes")
 
 
 def _require_finite(state: State, outcome: Outcome) -> None:
