@@ -44,9 +44,10 @@ format: setup ## apply ruff's formatting and its safe fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-demo: setup ## train a small net on moths; Recall@1 on species it never saw
+demo: setup ## train a small net on moths, judge it on species it never saw, write a report
 	rm -rf runs/demo
 	$(BIN)/kinspace train moths --method nra --steps 400 --out runs/demo
+	$(BIN)/kinspace report runs/demo
 
 bench: setup .venv/installed-benchmark ## time the losses against pytorch-metric-learning
 	$(BIN)/python benchmarks/losses.py

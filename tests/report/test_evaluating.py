@@ -134,6 +134,16 @@ def test_half_of_each_class_is_known_and_names_the_other_half() -> None:
     assert sum(row[2] for row in found["confusions"]) == wrong["knn"]
 
 
+def test_of_many_samples_some_are_classified_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kinspace.evaluation.protocols.JUDGED", 12)
+    found = summarize(blobs())
+    assert found.classification is not None
+    assert found.classification["judged"] == 12
+    assert "classification: 12 of 40 samples were judged, drawn" in found.notes
+
+
 def test_the_threshold_of_the_validation_classes_is_judged_on_the_test_classes() -> None:
     test, other = blobs(noise=1.5), blobs(5, noise=1.5, seed=1)
     found = summarize(test, validation=other, fmr=0.02).verification

@@ -42,6 +42,7 @@ Labels = NDArray[np.int64]
 Known = tuple[Tensor, Labels]  # vectors and their classes
 CLUSTERS = 3  # a class for kNC, as in the Magnet paper
 LISTED = 50  # confusions
+JUDGED = 5000  # samples that are classified; of more, so many are drawn
 
 
 def halves(labels: Labels, *, seed: int = 0) -> tuple[Labels, Labels]:
@@ -72,6 +73,9 @@ def classification(
     if not len(judged):
         notes.append("classification: left out, no class has two samples to divide")
         return None
+    if len(judged) > JUDGED:
+        notes.append(f"classification: {JUDGED:,} of {len(judged):,} samples were judged, drawn")
+        judged = np.sort(np.random.default_rng(seed).permutation(judged)[:JUDGED])
     points = unit(vectors) if metric == "cosine" else vectors
     gallery, queries = points[known], points[judged]
     names, truth = labels[known], labels[judged]

@@ -204,8 +204,7 @@ class _Job:
         return compare_queries(one, other, self.labels, seed=self.seed)
 
     def by_class(self, scores: QueryScores) -> dict[str, dict[str, float]]:
-        found = scores.by_group(self.labels)
-        name = self.table.class_name
+        found, name = scores.by_group(self.labels), self.table.class_name
         return {name(label): {one: row[one] for one in KEPT} for label, row in found.items()}
 
     def by_attribute(self, scores: QueryScores) -> dict[str, dict[str, float]]:
@@ -292,8 +291,7 @@ class _Job:
 
     def with_names(self, found: dict[str, Any]) -> dict[str, Any]:
         name = self.table.class_name
-        rows = [[name(one), name(other), n] for one, other, n in found["confusions"]]
-        return found | {"confusions": rows}
+        return found | {"confusions": [[name(a), name(b), n] for a, b, n in found["confusions"]]}
 
     def trouble(self, train: EmbeddingTable | None) -> dict[str, Any]:
         self.tell("looking for trouble in the data")

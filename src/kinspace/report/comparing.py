@@ -21,13 +21,11 @@ from kinspace.evaluation.retrieval import QueryScores, Retrieval
 from kinspace.evaluation.summary import RANKS, Tell, plain
 from kinspace.report.embedding import embed_run
 from kinspace.report.page import render, save_plots
-from kinspace.report.plots import curves, recall_by_k
+from kinspace.report.plots import MEASURES, curves, recall_by_k
 from kinspace.training.checkpoint import write_atomically
 from kinspace.training.run import Run, open_run, write_json
 
 __all__ = ["Comparison", "compare_runs", "write_comparison"]
-
-MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "map")
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ def write_comparison(found: Comparison, out: str | Path) -> Path:
     values = {
         "c": found,
         "plots": plots,
-        "measures": [name for name in MEASURES if name in found.groups[0]],
+        "measures": [one for one in MEASURES.items() if one[0] in found.groups[0]],
         "version": __version__,
     }
     text = render("comparison.html", values)

@@ -16,7 +16,7 @@ from kinspace.evaluation.summary import Evaluation
 from kinspace.report.cases import Case, retrieval_cases
 from kinspace.report.figures import Plot
 from kinspace.report.gathering import Gathered
-from kinspace.report.plots import LABELS
+from kinspace.report.plots import LABELS, MEASURES
 from kinspace.report.thumbnails import picture_uri
 from kinspace.report.verdict import percent, verdict
 
@@ -24,15 +24,6 @@ __all__ = ["contents"]
 
 SHOWN = 12  # suspects, duplicates, hidden groups with their pictures
 ROWS = 200  # classes in the table; all are in the files beside the page
-MEASURES = (
-    ("recall@1", "Recall@1"),
-    ("recall@2", "Recall@2"),
-    ("recall@4", "Recall@4"),
-    ("recall@8", "Recall@8"),
-    ("map@r", "MAP@R"),
-    ("r_precision", "R-precision"),
-    ("map", "mAP"),
-)
 CASES = {"best": "The clearest", "typical": "Typical", "worst": "The worst"}
 
 
@@ -55,7 +46,7 @@ def contents(
         "method": about.get("recipe", {}).get("name"),
         "verdict": verdict(evaluation, unseen=unseen),
         "tiles": list(_tiles(evaluation)),
-        "measures": [one for one in MEASURES if one[0] in evaluation.retrieval["model"]],
+        "measures": [one for one in MEASURES.items() if one[0] in evaluation.retrieval["model"]],
         "labels": LABELS,
         "plots": plots,
         "map": {"json": _script(drawn_map), "said": _map_words(drawn_map)},

@@ -1,0 +1,157 @@
+"""The page in a real browser: no errors, no requests, light and dark, small and large, alive."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which(
+    "google-chrome"
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    with sync_api.sync_playwright() as playwright:
+        if CHROMIUM is None and not Path(playwright.chromium.executable_path).exists():
+            pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Visit:
+    """A page that is open, and everything that should not happen on it."""
+
+    def __init__(self, browser: Any, page: Path, **options: Any) -> None:
+        self.context = browser.new_context(offline=True, **options)
+        self.tab = self.context.new_page()
+        self.bad: list[str] = []
+        self.tab.on("console", lambda message: self.bad.append(f"console: {message.text}"))
+        self.tab.on("pageerror", lambda error: self.bad.append(f"error: {error}"))
+        self.tab.route("**/*", self._only_the_page)
+        self.url = page.resolve().as_uri()
+        self.tab.goto(self.url)
+        self.tab.wait_for_selector('.stage[data-ready="yes"]')
+
+    def _only_the_page(self, route: Any) -> None:
+        if route.request.url == self.url or route.request.url.startswith("data:"):
+            route.continue_()
+        else:
+            self.bad.append(f"request: {route.request.url}")
+            route.abort()
+
+    def on_map(self, number: int) -> tuple[float, float]:
+        self.tab.locator("#map").scroll_into_view_if_needed()
+        x, y = self.tab.evaluate(
+            """number => {
+                const place = kinspaceMap.place(number);
+                const box = document.getElementById("map").getBoundingClientRect();
+                return [box.left + place.x, box.top + place.y];
+            }""",
+            number,
+        )
+        return x, y
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.bad == []
+
+
+def color(visit: Visit, selector: str, name: str) -> tuple[int, ...]:
+    text = visit.tab.evaluate(
+        "([selector, name]) => getComputedStyle(document.querySelector(selector))[name]",
+        [selector, name],
+    )
+    return tuple(int(part) for part in text[text.index("(") + 1 : -1].split(",")[:3])
+
+
+def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """The ratio of WCAG 2."""
+
+    def luminance(rgb: tuple[int, ...]) -> float:
+        parts = [c / 255 for c in rgb]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_have_enough_contrast_and_no_errors(
+    browser: Any, page: Path, scheme: str
+) -> None:
+    visit = Visit(browser, page, color_scheme=scheme)
+    ground = color(visit, "section", "backgroundColor")
+    assert (sum(ground) > 600) == (scheme == "light")
+    for selector in ("main p", ".note", "nav a", "td.n", "figcaption", ".yes", ".no"):
+        assert contrast(color(visit, selector, "color"), ground) >= 4.5, selector
+    visit.close()
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1400])
+def test_no_width_needs_scrolling_to_the_side(browser: Any, page: Path, width: int) -> None:
+    visit = Visit(browser, page, viewport={"width": width, "height": 800})
+    visit.tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width
+    visit.close()
+
+
+def test_hovering_names_a_picture_and_clicking_lists_its_neighbors(
+    browser: Any, page: Path
+) -> None:
+    visit = Visit(browser, page, viewport={"width": 1200, "height": 1000})
+    tip, panel = visit.tab.locator("#map-tip"), visit.tab.locator("#map-panel")
+    assert tip.is_hidden()
+    visit.tab.mouse.move(*visit.on_map(7))
+    tip.wait_for(state="visible")
+    assert "digit" in tip.inner_text()
+    visit.tab.mouse.click(*visit.on_map(7))
+    assert panel.locator("li").count() == 6
+    assert "similarity" in panel.inner_text()
+    title = panel.locator("h3").inner_text()
+    assert title in tip.inner_text()
+    second = panel.locator("li").nth(0).inner_text()
+    panel.locator("li button").nth(0).click()  # a neighbor becomes the chosen one
+    assert panel.locator("h3").inner_text() in second
+    visit.close()
+
+
+def test_the_map_zooms_and_moves_by_mouse_and_by_keys(browser: Any, page: Path) -> None:
+    visit = Visit(browser, page, viewport={"width": 1200, "height": 1000})
+    view = "kinspaceMap.view()"
+    visit.tab.click("#map-in")
+    assert visit.tab.evaluate(view)["scale"] == pytest.approx(1.5)
+    visit.tab.click("#map-reset")
+    x, y = visit.on_map(3)
+    visit.tab.mouse.move(x, y)
+    visit.tab.mouse.down()
+    visit.tab.mouse.move(x + 50, y + 20, steps=4)
+    visit.tab.mouse.up()
+    assert visit.tab.evaluate(view)["x"] == pytest.approx(50, abs=16)
+    assert visit.tab.locator("#map-panel li").count() == 0  # a drag is no click
+    visit.tab.mouse.wheel(0, -300)
+    visit.tab.locator("#map").focus()
+    for key in ("0", "+", "ArrowLeft"):
+        visit.tab.keyboard.press(key)
+    now = visit.tab.evaluate(view)
+    assert (now["scale"], now["x"]) == (pytest.approx(1.4), pytest.approx(60))
+    visit.tab.keyboard.press("Enter")
+    assert visit.tab.locator("#map-panel li").count() == 6
+    visit.tab.select_option("#map-class", label="digit 7")
+    visit.tab.wait_for_timeout(50)
+    visit.close()
+
+
+def test_it_prints(browser: Any, page: Path, tmp_path: Path) -> None:
+    visit = Visit(browser, page)
+    visit.tab.emulate_media(media="print")
+    assert not visit.tab.locator("nav").is_visible()
+    assert len(visit.tab.pdf(path=tmp_path / "report.pdf")) > 20_000
+    visit.close()

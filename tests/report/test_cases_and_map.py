@@ -1,0 +1,152 @@
+"""Retrieval cases, the map, thumbnails and figures, each against what can be said of it."""
+
+import base64
+import csv
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from kinspace.data import digits_dataset
+from kinspace.evaluation.summary import summarize
+from kinspace.report.cases import retrieval_cases
+from kinspace.report.map import layout, map_data
+from kinspace.report.plots import curves, evaluation_plots, map_plot
+from kinspace.report.thumbnails import picture_uri, sheet
+from kinspace.report.verdict import verdict
+from kinspace.table import EmbeddingTable
+
+
+def blobs(noise: float = 1.5) -> EmbeddingTable:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 6
+    centers = 2 * rng.standard_normal((6, 5))
+    return EmbeddingTable(centers[labels] + noise * rng.standard_normal((60, 5)), labels)
+
+
+def opened(uri: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
+
+
+def test_cases_are_the_extremes_and_the_middle_of_all_margins() -> None:
+    table, before = blobs(), EmbeddingTable(np.random.default_rng(1).standard_normal((60, 4)))
+    cases = retrieval_cases(table, before, each=2)
+    points = table.vectors / np.linalg.norm(table.vectors, axis=1, keepdims=True)
+    plain = before.vectors / np.linalg.norm(before.vectors, axis=1, keepdims=True)
+    margins, pairs = [], []
+    assert table.labels is not None
+    for i in range(60):
+        best = {True: (-2.0, -1), False: (-2.0, -1)}
+        for j in range(60):
+            same = bool(table.labels[i] == table.labels[j])
+            if i != j:
+                best[same] = max(best[same], (float(points[i] @ points[j]), j))
+        margins.append(best[True][0] - best[False][0])
+        pairs.append((best[True][1], best[False][1]))
+    by_kind = {kind: [c for c in cases if c.kind == kind] for kind in ("best", "typical", "worst")}
+    assert by_kind["best"][0].query == int(np.argmax(margins))
+    assert by_kind["worst"][0].query == int(np.argmin(margins))
+    middle = margins[by_kind["typical"][0].query]
+    assert abs(middle - np.median(margins)) == min(abs(np.array(margins) - np.median(margins)))
+    for case in cases:
+        assert (case.positive, case.negative) == pairs[case.query]
+        assert case.after[0] - case.after[1] == pytest.approx(margins[case.query])
+        assert case.before is not None
+        assert case.before[0] == pytest.approx(float(plain[case.query] @ plain[case.positive]))
+    for some in by_kind.values():
+        assert len({int(table.labels[case.query]) for case in some}) == 2
+
+
+def test_there_are_no_cases_without_pairs_of_both_kinds() -> None:
+    assert retrieval_cases(EmbeddingTable(np.eye(3), [0, 0, 0])) == []
+    assert retrieval_cases(EmbeddingTable(np.eye(3), [0, 1, 2])) == []
+
+
+def test_the_map_keeps_groups_together_and_is_the_same_for_the_same_seed() -> None:
+    table = blobs(noise=0.05)
+    one, same = layout(table.vectors, seed=3), layout(table.vectors, seed=3)
+    np.testing.assert_array_equal(one, same)
+    assert one.min() >= 0
+    assert one.max() <= 1
+    distances = np.linalg.norm(one[:, None] - one, axis=2) + 9 * np.eye(60)
+    assert table.labels is not None
+    assert (table.labels[distances.argmin(1)] == table.labels).mean() > 0.95
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [np.ones((6, 3)), np.zeros((5, 2)), np.eye(3), np.array([[1.0], [2.0], [-1.0], [3.0]])],
+    ids=["all the same", "all zero", "three", "one dimension"],
+)
+def test_odd_vectors_have_a_place_on_the_map(vectors: np.ndarray) -> None:
+    assert np.isfinite(layout(vectors)).all()
+
+
+def test_of_a_large_table_some_points_are_drawn_with_their_own_pictures() -> None:
+    digits = digits_dataset()
+    table = EmbeddingTable(digits.pictures.array.reshape(1797, -1)[:90] + 1.0, digits.labels[:90])
+    data = map_data(table, digits.pictures, points=40)
+    assert len(data["ids"]) == len(data["x"]) == 40
+    assert data["of"] == 90
+    whole = opened(data["sheet"])
+    assert whole.width == data["columns"] * data["side"]
+    for number in (0, 39):
+        left = number % data["columns"] * data["side"]
+        top = number // data["columns"] * data["side"]
+        tile = whole.crop((left, top, left + data["side"], top + data["side"])).resize((8, 8))
+        there = digits.pictures.read(int(data["ids"][number]))
+        far = np.abs(np.asarray(tile, float) - np.asarray(there, float)).mean()
+        assert far < 25, far  # JPEG and two changes of size
+        assert data["names"][data["classes"][number]] == str(
+            int(digits.labels[int(data["ids"][number])])
+        )
+
+
+def test_tiny_pictures_are_shown_larger_and_large_ones_smaller() -> None:
+    assert opened(picture_uri(digits_dataset().pictures, 0, side=144)).size == (144, 144)
+    assert opened(sheet(digits_dataset().pictures, [0, 1, 2], columns=2, side=20)).size == (40, 40)
+
+
+def test_every_figure_is_written_three_times_and_its_numbers_can_be_read(tmp_path: Path) -> None:
+    found = summarize(blobs(), baselines={"pixels": blobs(noise=4)})
+    rows = [{"step": s, "loss": 1.0 / (s + 1), "recall@1": 0.5, "phase": 1} for s in range(4)]
+    plots = evaluation_plots(found) | curves({"one": rows, "two": rows})
+    plots["map"] = map_plot(map_data(blobs(), None))
+    assert set(plots) == {
+        "recall", "densities", "spectrum", "roc", "loss", "validation", "map"
+    }  # fmt: skip
+    for name, plot in plots.items():
+        plot.save(tmp_path)
+        with (tmp_path / f"{name}.csv").open(newline="") as lines:
+            table = list(csv.reader(lines))
+        assert tuple(table[0]) == plot.columns
+        assert len(table) == len(plot.rows) + 1 > 1
+        with Image.open(tmp_path / f"{name}.png") as png:
+            assert png.format == "PNG"
+        assert (tmp_path / f"{name}.svg").read_text().startswith("<?xml")
+        assert plot.alt.endswith(".")
+    recalls = [row[1] for row in plots["recall"].rows]
+    assert recalls[0] == found.retrieval["model"]["recall@1"]
+    named = [name for plot in plots.values() for name in re.findall(r'\bid="(.+?)"', plot.inline)]
+    assert len(named) == len(set(named))  # in one page no two things have one name
+
+
+def test_the_same_numbers_make_the_same_figure() -> None:
+    one, same = (evaluation_plots(summarize(blobs()))["recall"] for _ in range(2))
+    assert one == same
+
+
+def test_the_verdict_says_when_training_has_made_it_worse_and_when_it_has_helped() -> None:
+    good, bad = blobs(noise=0.1), blobs(noise=9.0)
+    worse = verdict(summarize(bad, baselines={"untrained": good}), unseen=True)
+    assert "never seen in training" in worse[0]
+    assert worse[1].startswith("Training has made it worse: the untrained backbone is")
+    better = verdict(summarize(good, baselines={"untrained": bad}), unseen=False)
+    assert "above the untrained backbone" in better[1]
+    same = verdict(summarize(good, baselines={"untrained": good}), unseen=False)
+    assert same[1].startswith("Whether training has helped at all is open")
+    gap = verdict(summarize(blobs(2.5), train=good, baselines={"pixels": bad}), unseen=True)
+    assert "does not carry over" in gap[1]
