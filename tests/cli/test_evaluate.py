@@ -136,6 +136,7 @@ def test_data_beside_a_table_is_refused(tmp_path: Path) -> None:
     assert "got it with a table" in run("evaluate", saved(tmp_path, *blobs()), "digits", code=2)
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_reported_and_compared(tmp_path: Path) -> None:
     photos = write_digits(tmp_path / "photos", each=8)
     one, two = (trained(photos, tmp_path / f"run{seed}", seed=seed) for seed in (0, 1))

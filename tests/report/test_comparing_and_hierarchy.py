@@ -17,6 +17,8 @@ from kinspace.training.preparing import split_names
 from report.runs import OPTIONS, QUICK, trained
 from report.test_page import checked
 
+pytestmark = pytest.mark.slow  # four more trainings
+
 
 @pytest.fixture(scope="module")
 def runs(run: Run, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
