@@ -23,12 +23,12 @@ import measure  # first: it quiets the profiler before torch is loaded
 import torch
 from measure import Budget, Measurement, Step
 from peers import PEERS, version
-from report import FLOOR, Check, Row, checks, to_markdown, to_text
 from setting import heading, setting
 from torch import Tensor, nn
 
 import kinspace
 from kinspace import losses, regularizers
+from report import FLOOR, Check, Row, checks, to_markdown, to_text
 
 # Each case builds our module for a number of classes and a dimension. Margins are such that on
 # random vectors of length 1 the hinges are partly active.
