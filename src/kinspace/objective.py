@@ -45,6 +45,7 @@ class Objective(nn.Module):
 
     Returns the total and its parts by name, each before its weight and without a graph.
 
+    >>> import torch
     >>> from kinspace.losses import Contrastive
     >>> from kinspace.regularizers import Orthogonal
     >>> objective = Objective(Contrastive(), [Term("orthogonal", Orthogonal(), 0.5)])
