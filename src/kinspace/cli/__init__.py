@@ -9,11 +9,13 @@ from kinspace.cli.compare import compare_command
 from kinspace.cli.embed import embed_command
 from kinspace.cli.evaluate import evaluate_command
 from kinspace.cli.export import export_command
+from kinspace.cli.gallery import gallery_command
 from kinspace.cli.hierarchy import hierarchy_command
 from kinspace.cli.index import index_command
 from kinspace.cli.methods import methods_command
 from kinspace.cli.report import report_command
 from kinspace.cli.search import search_command
+from kinspace.cli.serve import serve_command
 from kinspace.cli.train import train_command
 from kinspace.cli.tune import tune_command
 
@@ -25,11 +27,13 @@ app.command("compare")(compare_command)
 app.command("embed")(embed_command)
 app.command("evaluate")(evaluate_command)
 app.command("export")(export_command)
+app.command("gallery")(gallery_command)
 app.command("hierarchy")(hierarchy_command)
 app.command("index")(index_command)
 app.command("methods")(methods_command)
 app.command("report")(report_command)
 app.command("search")(search_command)
+app.command("serve")(serve_command)
 app.command("train")(train_command)
 app.command("tune")(tune_command)
 

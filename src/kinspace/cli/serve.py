@@ -1,0 +1,63 @@
+"""kinspace serve RUN."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinspace.cli.errors import told
+
+__all__ = ["serve_command"]
+
+
+def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
+    run: Annotated[Path, typer.Argument(help="A run folder with a gallery (kinspace index).")],
+    data: Annotated[
+        str | None, typer.Argument(help="Where its pictures are; by default the run's own data.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="KINSPACE_TOKEN", help="Asked of everyone; better in the environment."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name the server may be called by, besides those of this machine."),
+    ] = None,
+    unprotected: Annotated[
+        bool, typer.Option("--unprotected", help="Let other machines in without a token.")
+    ] = False,
+    upload_mb: Annotated[int, typer.Option(min=1, help="Of a picture, at most.")] = 10,
+    megapixels: Annotated[int, typer.Option(min=1, help="Of a picture, at most.")] = 40,
+    queue: Annotated[int, typer.Option(min=1, help="Pictures asked about at one time.")] = 32,
+    batch: Annotated[int, typer.Option(min=1, help="Pictures through the model at a time.")] = 16,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda; else a GPU if any.")] = None,
+) -> None:
+    """Open the gallery as a page, with a JSON interface under it (/docs).
+
+    Exit code 2: something was asked that cannot be.
+    """
+    with told():
+        from kinspace.gallery import Settings, serve
+        from kinspace.gallery.settings import LOCAL
+
+        settings = Settings(
+            token=token,
+            hosts=(*LOCAL, *(allow_host or ())),
+            upload_bytes=upload_mb * 2**20,
+            pixels=megapixels * 1_000_000,
+            queue=queue,
+            batch=batch,
+        )
+        serve(
+            run,
+            data,
+            address=(host, port),
+            settings=settings,
+            unprotected=unprotected,
+            device=device,
+            tell=lambda text: typer.echo(text, err=True),
+        )

@@ -1,0 +1,96 @@
+"""What the page knows of a gallery as a whole: its classes, its map, the model's verdict."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinspace.bundle import Model
+from kinspace.data.dataset import natural_order
+from kinspace.table import EmbeddingTable
+from kinspace.training.run import Run
+
+__all__ = ["about", "classes", "map_of"]
+
+STEPS = 10_000  # of a coordinate
+MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")
+JUDGED = {"selected": "this model", "untrained": "the untrained backbone", "pixels": "raw pixels"}
+
+
+def about(model: Model) -> dict[str, Any]:
+    """Name, size, thresholds and, from results.json, how good the model is on its test classes."""
+    table = model.table
+    return {
+        "name": model.folder.resolve().name,
+        "data": str(model.about.get("data", "")).rpartition("/")[2],
+        "pictures": len(table),
+        "dim": table.dim,
+        "thresholds": None if model.thresholds is None else asdict(model.thresholds),
+        "results": _results(model),
+    }
+
+
+def _results(model: Model) -> dict[str, Any] | None:
+    found = Run(model.folder).results
+    rows = [
+        {"name": words, **{m: found[key][m] for m in MEASURES if m in found[key]}}
+        for key, words in JUDGED.items()
+        if isinstance(found.get(key), dict)
+    ]
+    if not rows or not isinstance(found.get("selected"), dict):
+        return None
+    parts = model.about["classes"]
+    test, train = set(parts.get("test", ())), set(parts.get("train", ()))
+    return {
+        "rows": rows,
+        "pictures": found["selected"].get("queries"),
+        "classes": len(test),
+        "unseen": not test & train,
+    }
+
+
+def classes(table: EmbeddingTable) -> dict[str, Any]:
+    """Classes in natural order and attributes, with how many pictures have them."""
+    found: list[dict[str, Any]] = []
+    if table.labels is not None:
+        counts = np.bincount(table.labels).tolist()
+        found = [
+            {"name": table.class_name(label), "label": label, "pictures": count}
+            for label, count in enumerate(counts)
+            if count
+        ]
+        found.sort(key=lambda each: natural_order(each["name"]))
+    having = [] if table.attributes is None else (table.attributes > 0.5).sum(0).tolist()
+    attributes = [
+        {"name": name, "pictures": count}
+        for name, count in zip(table.attribute_names, having, strict=True)
+    ]
+    return {"classes": found, "attributes": attributes}
+
+
+def map_of(table: EmbeddingTable, places: NDArray[np.float32]) -> dict[str, Any]:
+    """Every row: its place in steps of 1/10000, label, id, and a bit for each attribute.
+
+    >>> table = EmbeddingTable(np.eye(2), [0, 1])
+    >>> map_of(table, np.array([[0, 0.5], [1, 0.25]], np.float32))["x"]
+    [0, 10000]
+    """
+    steps = (places * STEPS).round().astype(int)
+    having = None if table.attributes is None else table.attributes > 0.5
+    return {
+        "x": steps[:, 0].tolist(),
+        "y": steps[:, 1].tolist(),
+        "labels": None if table.labels is None else table.labels.tolist(),
+        "ids": list(table.ids),
+        "attributes": {
+            name: base64.b64encode(
+                np.packbits(having[:, place], bitorder="little").tobytes()
+            ).decode()
+            for place, name in enumerate(table.attribute_names)
+            if having is not None
+        },
+    }

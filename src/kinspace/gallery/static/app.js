@@ -1,0 +1,396 @@
+(function () {
+  "use strict";
+  const $ = (id) => document.getElementById(id);
+  const K = 24, PAGE = window.innerWidth < 960 ? 12 : 24;
+  const KINDS = ["unknown", "not sure", "same kind"];
+  const MARKS = { "same kind": "same", "not sure": "unsure", unknown: "unknown" };
+  const site = window.kinspaceSite || null;
+  let about, classes, points, map, labelOf, classOf, shown = 0, rows = [], asked = 0, upload = null;
+  let filter = { label: -1, attribute: "" }, fits = null, uploadUrl = null;
+
+  // ---- where answers come from: the server, or the data beside the page --------------------------
+  async function ask(path, options) {
+    let answer;
+    try { answer = await fetch(path, options); }
+    catch (error) { throw new Error("The server does not answer. Is it still running?"); }
+    const body = await answer.json().catch(function () { return {}; });
+    if (answer.status === 401) { $("login").showModal(); throw new Error(body.error); }
+    if (!answer.ok) { throw new Error(body.error || "The server answered " + answer.status + "."); }
+    return body;
+  }
+  function where() {
+    const found = {};
+    if (filter.label >= 0) { found["class"] = classOf.get(filter.label); }
+    if (filter.attribute) { found[filter.attribute] = true; }
+    return JSON.stringify(found);
+  }
+  async function neighbors(row) {
+    if (!site) {
+      const id = encodeURIComponent(points.ids[row]);
+      return (await ask("api/neighbors/" + id + "?k=" + K + "&filter=" + encodeURIComponent(where()))).neighbors;
+    }
+    const kinds = site.near.kinds;
+    return site.near.rows[row].map(function (other, place) {
+      return {
+        row: other, similarity: site.near.cosines[row][place] / 1000,
+        kind: kinds ? KINDS[Number(kinds[row][place])] : null
+      };
+    }).filter((each) => !fits || fits[each.row]);
+  }
+  function search(file) {
+    const form = new FormData();
+    form.append("picture", file, "picture");
+    form.append("k", String(K));
+    form.append("filter", where());
+    return ask("api/search", { method: "POST", body: form });
+  }
+
+  // ---- small parts -------------------------------------------------------------------------------
+  function element(name, className, text) {
+    const made = document.createElement(name);
+    if (className) { made.className = className; }
+    if (text !== undefined) { made.textContent = text; }
+    return made;
+  }
+  const thumb = (row) => "thumb/" + row + ".jpg";
+  const className = (row) => (points.labels ? classOf.get(points.labels[row]) : "");
+  function badge(kind) { return element("span", "kind " + MARKS[kind], kind); }
+  function say(text) { $("status").textContent = text; }
+  function fail(error) {
+    $("error").textContent = error.message;
+    $("error").hidden = false;
+    say("");
+  }
+  function calm() { $("error").hidden = true; }
+
+  function card(found) {
+    const item = element("li"), button = element("button");
+    button.type = "button";
+    const image = element("img");
+    image.alt = ""; image.loading = "lazy"; image.decoding = "async"; image.src = thumb(found.row);
+    button.append(image);
+    const name = className(found.row);
+    if (name) { button.append(element("span", "class", name)); }
+    button.append(element("span", "name", points.ids[found.row]));
+    if (found.similarity !== undefined) {
+      const measure = element("span", "measure");
+      const cosine = element("span", "cosine", found.similarity.toFixed(3));
+      cosine.title = "similarity: 1 is the same picture";
+      const word = element("span", "for-readers", "similarity ");
+      cosine.prepend(word);
+      measure.append(cosine);
+      if (found.kind) { measure.append(badge(found.kind)); }
+      button.append(measure);
+    }
+    button.addEventListener("click", function () { choose(found.row, true); });
+    item.append(button);
+    return item;
+  }
+
+  // ---- the three things that can be shown: all pictures, neighbors of one, answers to an upload --
+  function title(text, note) {
+    $("results-title").textContent = text;
+    $("results-note").textContent = note || "";
+    $("results-note").hidden = !note;
+  }
+  function filterWords() {
+    const words = [];
+    if (filter.label >= 0) { words.push(classOf.get(filter.label)); }
+    if (filter.attribute) { words.push(filter.attribute); }
+    return words.join(", ");
+  }
+  function browse() {
+    upload = null; asked++;
+    calm();
+    showQuery(null);
+    rows = steadyOrder.filter((row) => !fits || fits[row]);
+    $("list").textContent = ""; shown = 0;
+    const words = filterWords();
+    title(words ? "Pictures: " + words : "Pictures");
+    more();
+    if (map) { map.mark(-1, []); }
+    say(rows.length.toLocaleString("en") + (rows.length === 1 ? " picture" : " pictures") +
+      (words ? " of " + words : "") + ". Choose one to see what is near it.");
+  }
+  function more() {
+    const first = shown;
+    rows.slice(shown, shown + PAGE).forEach((row) => $("list").append(card({ row: row })));
+    shown = Math.min(rows.length, shown + PAGE);
+    $("more").hidden = shown >= rows.length;
+    if (first) { $("list").children[first].firstChild.focus(); }
+  }
+  function showNear(found, heading) {
+    const words = filterWords();
+    title(heading, words && "Only among: " + words + (site ? ", of the " + (site.near.rows[0] || []).length + " nearest that were worked out" : ""));
+    $("list").replaceChildren(...found.map(card));
+    $("more").hidden = true;
+    if (!found.length) { $("results-note").textContent += ". None fits."; $("results-note").hidden = false; }
+  }
+  function showQuery(source, alt) {
+    $("query").hidden = !source;
+    $("answer").hidden = !source;
+    $("answer").textContent = "";
+    if (source) { $("query-picture").src = source; $("query-picture").alt = alt; }
+  }
+  function choose(row, fromList) {
+    const hash = "#picture=" + row;
+    if (location.hash === hash) { show(row); } else { history.pushState(null, "", hash); show(row); }
+    if (fromList) { $("results").focus({ preventScroll: true }); }
+    if (fromList || window.innerWidth < 960) { $("drop").scrollIntoView({ block: "nearest" }); }
+  }
+  async function show(row) {
+    const turn = ++asked;
+    upload = null;
+    calm();
+    showQuery(thumb(row), "the chosen picture");
+    const name = className(row);
+    $("answer").append(element("b", "", name || points.ids[row]), document.createElement("br"),
+      element("span", "note", name ? points.ids[row] : ""));
+    try {
+      const found = await neighbors(row);
+      if (turn !== asked) { return; }
+      showNear(found, "Nearest to " + points.ids[row]);
+      map.mark(row, found.map((each) => each.row));
+      const same = found.filter((each) => points.labels && points.labels[each.row] === points.labels[row]).length;
+      say(found.length + " nearest pictures" + (name ? ", " + same + " of them " + name : "") + ".");
+    } catch (error) { if (turn === asked) { fail(error); } }
+  }
+  function answerOf(verdict) {
+    const box = $("answer");
+    box.textContent = "";
+    if (!verdict) { return ""; }
+    const votes = Math.round(100 * verdict.confidence) + " % of the votes";
+    if (verdict.kind) { box.append(badge(verdict.kind), " "); }
+    if (!verdict.kind || verdict.kind === "same kind") {
+      box.append(element("b", "", verdict.best), ", " + votes);
+    } else if (verdict.kind === "not sure") {
+      box.append("perhaps ", element("b", "", verdict.best), ", " + votes);
+    } else { box.append("of the classes here most like ", element("b", "", verdict.best)); }
+    const said = Array.from(box.childNodes).slice(verdict.kind ? 2 : 0).map((each) => each.textContent);
+    return (verdict.kind ? verdict.kind[0].toUpperCase() + verdict.kind.slice(1) + ": " : "") + said.join("") + ".";
+  }
+  async function showUpload(file) {
+    if (site) { return; }
+    calm();
+    if (file.size > about.upload_bytes) {
+      fail(new Error("The picture has " + (file.size / 2 ** 20).toFixed(1) + " MB; at most " +
+        (about.upload_bytes / 2 ** 20).toFixed(0) + " MB can be searched."));
+      return;
+    }
+    const turn = ++asked;
+    upload = file;
+    if (location.hash) { history.pushState(null, "", location.pathname); }
+    if (uploadUrl) { URL.revokeObjectURL(uploadUrl); }
+    uploadUrl = URL.createObjectURL(file);
+    showQuery(uploadUrl, "your picture");
+    $("answer").textContent = "Looking…";
+    say("Looking for pictures like yours.");
+    try {
+      const found = await search(file);
+      if (turn !== asked) { return; }
+      const words = answerOf(found.verdict);
+      showNear(found.neighbors, "Nearest to your picture");
+      map.mark(-1, found.neighbors.map((each) => each.row));
+      say(found.neighbors.length + " nearest pictures. " + words);
+    } catch (error) {
+      if (turn !== asked) { return; }
+      browse();
+      fail(error);
+    }
+  }
+  function again() { // with another filter
+    if (upload) { showUpload(upload); return; }
+    const row = chosenRow();
+    if (row >= 0) { show(row); } else { browse(); }
+  }
+  function chosenRow() {
+    const found = /^#picture=(\d{1,9})$/.exec(location.hash);
+    return found && Number(found[1]) < points.ids.length ? Number(found[1]) : -1;
+  }
+
+  // ---- filters -----------------------------------------------------------------------------------
+  function bits(text) {
+    const bytes = atob(text), found = new Uint8Array(points.ids.length);
+    for (let i = 0; i < found.length; i++) { found[i] = (bytes.charCodeAt(i >> 3) >> (i & 7)) & 1; }
+    return found;
+  }
+  function refilter() {
+    const text = $("class-filter").value.trim().toLowerCase();
+    const label = text ? labelOf.get(text) : -1;
+    if (label === undefined) {
+      if (filter.label >= 0) { filter.label = -1; } else { return; }
+    } else if (label === filter.label && $("attribute-filter").value === filter.attribute) { return; }
+    filter = { label: label === undefined ? -1 : label, attribute: $("attribute-filter").value };
+    fits = null;
+    if (filter.attribute) { fits = bits(points.attributes[filter.attribute]); }
+    if (filter.label >= 0) {
+      const within = fits;
+      fits = Uint8Array.from(points.labels, (each, row) => (each === filter.label && (!within || within[row]) ? 1 : 0));
+    }
+    map.filter(fits);
+    again();
+  }
+
+  // ---- the page ----------------------------------------------------------------------------------
+  let steadyOrder = [];
+  function mixed(count) { // one of each class before a second of any, in a steady order
+    const seen = new Map(), keyed = [];
+    for (let row = 0; row < count; row++) {
+      const label = points.labels ? points.labels[row] : row, turn = seen.get(label) || 0;
+      seen.set(label, turn + 1);
+      keyed.push([turn, row]);
+    }
+    return keyed.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((each) => each[1]);
+  }
+  function verdict() {
+    const results = about.results;
+    const box = $("verdict-body");
+    const percent = (value) => (100 * value).toFixed(1) + " %";
+    box.textContent = "";
+    if (results) {
+      const kind = results.unseen ? " classes never seen in training" : " classes";
+      box.append(element("p", "lead", "For " + results.pictures.toLocaleString("en") + " pictures of " +
+        results.classes + kind + ", the nearest other picture is of the same class in " +
+        percent(results.rows[0]["recall@1"]) + " of cases" + (results.rows.length > 1 ? ", against " +
+        results.rows.slice(1).map((row) => percent(row["recall@1"]) + " by " + row.name).join(" and ") : "") + "."));
+      const names = Object.keys(results.rows[0]).filter((name) => name !== "name");
+      const scroll = element("div", "scroll"), table = element("table");
+      scroll.tabIndex = 0; scroll.setAttribute("role", "region"); scroll.setAttribute("aria-label", "Results on the test classes");
+      const head = table.createTHead().insertRow(), body = table.createTBody();
+      const corner = element("th", "", "Test classes"); corner.scope = "col"; head.append(corner);
+      names.forEach(function (name) { const th = element("th", "", name.replace("recall", "Recall").replace("map", "MAP").replace("@r", "@R")); th.scope = "col"; head.append(th); });
+      results.rows.forEach(function (row) {
+        const line = body.insertRow(), th = element("th", "", row.name);
+        th.scope = "row"; line.append(th);
+        names.forEach((name) => { line.insertCell().textContent = name in row ? percent(row[name]) : "–"; });
+      });
+      scroll.append(table); box.append(scroll);
+    } else { box.append(element("p", "note", "The run has no results.json: its training has not ended.")); }
+    const limits = about.thresholds;
+    if (!limits) {
+      box.append(element("p", "note", "There are no thresholds: the run had no validation classes to set them on. Similarities are shown without a verdict."));
+      return;
+    }
+    let text = "“Same kind”: a similarity from " + Math.max(limits.same, limits.known === null ? -1 : limits.known).toFixed(3) + " on. ";
+    if (limits.known !== null) { text += "“Not sure”: from " + Math.min(limits.same, limits.known).toFixed(3) + " on. “Unknown”: below. "; }
+    text += "Set on " + limits.classes + " validation classes: two pictures of one class pass " + limits.same.toFixed(3) + " in " + percent(limits.tmr) + " of cases, two of different classes in " + percent(limits.fmr) + ".";
+    if (limits.test_tmr !== null) { text += " On the test classes: " + percent(limits.test_tmr) + " and " + percent(limits.test_fmr) + "."; }
+    box.append(element("p", "note", text));
+  }
+  function hover(row, x, y, width, height) {
+    const tip = $("map-tip");
+    tip.hidden = row < 0;
+    if (row < 0) { return; }
+    if (tip.dataset.row !== String(row)) {
+      tip.dataset.row = row;
+      $("tip-picture").src = thumb(row);
+      $("tip-class").textContent = className(row);
+      $("tip-name").textContent = points.ids[row];
+    }
+    const left = x + 18 + tip.offsetWidth > width ? x - 18 - tip.offsetWidth : x + 18;
+    tip.style.left = Math.max(2, left) + "px";
+    tip.style.top = Math.max(2, Math.min(y - 30, height - tip.offsetHeight - 2)) + "px";
+  }
+  function options() {
+    labelOf = new Map(); classOf = new Map();
+    classes.classes.forEach(function (each) {
+      labelOf.set(each.name.toLowerCase(), each.label);
+      classOf.set(each.label, each.name);
+      const option = element("option"); option.value = each.name;
+      option.label = each.name + " (" + each.pictures + ")";
+      $("class-names").append(option);
+    });
+    classes.attributes.forEach(function (each) {
+      const option = element("option", "", each.name + " (" + each.pictures + ")");
+      option.value = each.name;
+      $("attribute-filter").append(option);
+    });
+    $("attribute-box").hidden = !classes.attributes.length;
+    $("filters").hidden = !classes.classes.length && !classes.attributes.length;
+  }
+  async function start() {
+    if (site) { about = site.about; classes = site.classes; points = site.map; }
+    else {
+      try {
+        [about, classes, points] = await Promise.all(["api/about", "api/classes", "api/map"].map((path) => ask(path)));
+      } catch (error) { fail(error); return; }
+    }
+    calm();
+    document.title = about.name + " – kinspace gallery";
+    $("title").textContent = about.name;
+    $("subtitle").textContent = about.pictures.toLocaleString("en") + " pictures of " +
+      classes.classes.length.toLocaleString("en") + " classes";
+    if (site) {
+      $("drop-title").textContent = "Click a picture to see what is near it";
+      $("drop-help").textContent = "A new picture cannot be searched here: this page is files alone, and the model that would have to look at the picture is not among them. “kinspace serve” opens the page with the model.";
+    }
+    options();
+    steadyOrder = mixed(points.ids.length);
+    map = kinspaceMap($("map"), points, {
+      hover: hover, thumb: thumb, choose: (row) => choose(row, false),
+      middle: (row) => say("In the middle: " + (className(row) ? className(row) + ", " : "") + points.ids[row])
+    });
+    window.kinspaceGallery = { map: map };
+    verdict();
+    listen();
+    const row = chosenRow();
+    if (row >= 0) { show(row); } else { browse(); }
+    document.body.dataset.ready = "yes";
+  }
+  let listening = false;
+  function listen() {
+    if (listening) { return; }
+    listening = true;
+    $("map-in").addEventListener("click", () => map.zoom(1.5));
+    $("map-out").addEventListener("click", () => map.zoom(1 / 1.5));
+    $("map-reset").addEventListener("click", () => map.reset());
+    $("more").addEventListener("click", more);
+    $("class-filter").addEventListener("input", refilter);
+    $("class-filter").addEventListener("change", function () {
+      const text = $("class-filter").value.trim();
+      if (text && !labelOf.has(text.toLowerCase())) { say("No class is called “" + text + "”."); }
+    });
+    $("attribute-filter").addEventListener("change", refilter);
+    $("filters").addEventListener("submit", (event) => event.preventDefault());
+    $("clear").addEventListener("click", function () {
+      $("class-filter").value = ""; $("attribute-filter").value = "";
+      filter = { label: -1, attribute: "" }; fits = null;
+      map.filter(null);
+      if (location.hash) { history.pushState(null, "", location.pathname); }
+      browse();
+    });
+    window.addEventListener("popstate", again);
+    if (site) { return; }
+    $("file").addEventListener("change", function () {
+      if (this.files.length) { showUpload(this.files[0]); }
+      this.value = "";
+    });
+    document.addEventListener("paste", function (event) {
+      const file = Array.from(event.clipboardData.files)[0];
+      if (file) { event.preventDefault(); showUpload(file); }
+    });
+    const over = (on) => $("drop").classList.toggle("over", on);
+    document.addEventListener("dragover", function (event) { event.preventDefault(); over(true); });
+    document.addEventListener("dragleave", function (event) { if (!event.relatedTarget) { over(false); } });
+    document.addEventListener("drop", function (event) {
+      event.preventDefault();
+      over(false);
+      const file = event.dataTransfer.files[0];
+      if (file) { showUpload(file); }
+    });
+  }
+  $("login-form").addEventListener("submit", async function (event) {
+    event.preventDefault();
+    $("login-error").hidden = true;
+    try {
+      const answer = await fetch("api/session", {
+        method: "POST", headers: { Authorization: "Bearer " + $("token").value }
+      });
+      if (!answer.ok) { throw new Error("This token is not the right one."); }
+      $("token").value = "";
+      $("login").close();
+      start();
+    } catch (error) { $("login-error").textContent = error.message; $("login-error").hidden = false; }
+  });
+  start();
+})();

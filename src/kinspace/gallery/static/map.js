@@ -1,0 +1,264 @@
+// A map of up to some ten thousand points: each frame is written pixel by pixel into one picture,
+// which takes a few milliseconds whatever draws the page. Near enough, points become pictures.
+function kinspaceMap(canvas, data, on) {
+  "use strict";
+  const count = data.x.length, context = canvas.getContext("2d");
+  const TILES = 90, KEPT = 400, FAR = 60;
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  let view = { scale: 1, x: 0, y: 0 }, width = 0, height = 0, ratio = 1;
+  let hover = -1, chosen = -1, near = [], fits = null, waiting = false, image = null, pixels = null;
+  const visible = new Int32Array(TILES + 1);
+  const pictures = new Map();
+
+  // in a mixed but steady order: no class is drawn over all others
+  const order = new Uint32Array(count);
+  for (let i = 0; i < count; i++) { order[i] = i; }
+  for (let i = count - 1, seed = 1; i > 0; i--) {
+    seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+    const j = seed % (i + 1), kept = order[i];
+    order[i] = order[j]; order[j] = kept;
+  }
+
+  function rgb(group) {
+    const hue = (group * 222.492) % 360, light = dark.matches ? 0.64 : 0.47;
+    const spread = 0.62 * Math.min(light, 1 - light);
+    return [0, 8, 4].map(function (n) {
+      const k = (n + hue / 30) % 12;
+      return Math.round(255 * (light - spread * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
+    });
+  }
+  let colors = null;
+  function paint() {
+    colors = [];
+    for (let i = 0; i < count; i++) {
+      const group = data.labels ? data.labels[i] : 0;
+      if (!colors[group]) { colors[group] = rgb(group); }
+    }
+  }
+  const pack = (c, alpha) => ((alpha << 24) | (c[2] << 16) | (c[1] << 8) | c[0]) >>> 0;
+  const css = (i) => "rgb(" + colors[data.labels ? data.labels[i] : 0].join() + ")";
+  const ink = () => getComputedStyle(canvas).color;
+
+  function base() { return 0.94 * Math.min(width, height); }
+  function place(i) {
+    const size = base() * view.scale;
+    return {
+      x: width / 2 + view.x + (data.x[i] / 10000 - 0.5) * size,
+      y: height / 2 + view.y + (data.y[i] / 10000 - 0.5) * size
+    };
+  }
+  function disc(radius) {
+    const full = [], edge = [], reach = Math.ceil(radius);
+    for (let dy = -reach; dy <= reach; dy++) {
+      for (let dx = -reach; dx <= reach; dx++) {
+        const far = Math.hypot(dx, dy) - radius;
+        if (far <= 0) { full.push(dy * canvas.width + dx); }
+        else if (far < 0.75) { edge.push(dy * canvas.width + dx); }
+      }
+    }
+    return { full: full, edge: edge, reach: reach };
+  }
+  function points(radius, gray) {
+    const size = base() * view.scale * ratio, w = canvas.width, h = canvas.height;
+    const left = w / 2 + view.x * ratio - size / 2, top = h / 2 + view.y * ratio - size / 2;
+    const mark = disc(radius), faint = gray ? pack(dark.matches ? [70, 76, 84] : [205, 209, 214], 255) : 0;
+    const strong = colors.map((c) => pack(c, 255)), soft = colors.map((c) => pack(c, 120));
+    let inside = 0;
+    for (let n = 0; n < count; n++) {
+      const i = order[n];
+      if (fits && !fits[i] !== gray) { continue; }
+      const x = Math.round(left + data.x[i] / 10000 * size), y = Math.round(top + data.y[i] / 10000 * size);
+      if (x < mark.reach || y < mark.reach || x >= w - mark.reach || y >= h - mark.reach) { continue; }
+      if (!gray && inside <= TILES) { visible[inside] = i; inside++; }
+      const at = y * w + x, group = data.labels ? data.labels[i] : 0;
+      const color = gray ? faint : strong[group];
+      for (let m = 0; m < mark.full.length; m++) { pixels[at + mark.full[m]] = color; }
+      if (!gray) {
+        for (let m = 0; m < mark.edge.length; m++) {
+          if (!pixels[at + mark.edge[m]]) { pixels[at + mark.edge[m]] = soft[group]; }
+        }
+      }
+    }
+    return inside;
+  }
+  function picture(i) {
+    let found = pictures.get(i);
+    if (!found) {
+      found = new Image();
+      found.onload = redraw;
+      found.src = on.thumb(i);
+      if (pictures.size >= KEPT) { pictures.delete(pictures.keys().next().value); }
+      pictures.set(i, found);
+    }
+    return found;
+  }
+  function tile(i, side, line) {
+    const p = place(i), found = picture(i);
+    if (found.complete && found.naturalWidth) {
+      const times = side / Math.max(found.naturalWidth, found.naturalHeight);
+      const w = found.naturalWidth * times, h = found.naturalHeight * times;
+      context.drawImage(found, p.x - w / 2, p.y - h / 2, w, h);
+      context.strokeStyle = css(i); context.lineWidth = line;
+      context.strokeRect(p.x - w / 2, p.y - h / 2, w, h);
+    } else {
+      context.fillStyle = css(i);
+      context.fillRect(p.x - side / 4, p.y - side / 4, side / 2, side / 2);
+    }
+  }
+  function ring(i, radius, line) {
+    const p = place(i);
+    context.beginPath(); context.arc(p.x, p.y, radius, 0, 7);
+    context.lineWidth = line; context.strokeStyle = ink(); context.stroke();
+  }
+  function draw() {
+    waiting = false;
+    if (!pixels) { return; }
+    if (!colors) { paint(); }
+    pixels.fill(0);
+    const radius = ratio * Math.max(1.2, Math.min(6, 170 / Math.sqrt(count) * Math.sqrt(view.scale)));
+    if (fits) { points(Math.max(1, radius * 0.6), true); }
+    const inside = points(fits ? Math.min(6 * ratio, Math.max(3 * ratio, radius)) : radius, false);
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.putImageData(image, 0, 0);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    if (inside <= TILES && view.scale > 1.2) {
+      const side = Math.max(30, Math.min(72, 0.5 * Math.sqrt(width * height / Math.max(inside, 1))));
+      for (let n = 0; n < inside; n++) { tile(visible[n], side, 2); }
+    }
+    if (chosen >= 0) {
+      const from = place(chosen);
+      context.strokeStyle = ink(); context.lineWidth = 1; context.globalAlpha = 0.7;
+      near.forEach(function (j) {
+        const to = place(j);
+        context.beginPath(); context.moveTo(from.x, from.y); context.lineTo(to.x, to.y); context.stroke();
+      });
+      context.globalAlpha = 1;
+      near.forEach((j) => ring(j, 5, 1.5));
+      tile(chosen, 44, 3);
+    } else { near.forEach((j) => ring(j, 7, 2)); }
+    if (hover >= 0) { ring(hover, 8, 2.5); }
+    if (document.activeElement === canvas && canvas.matches(":focus-visible")) {
+      context.strokeStyle = ink(); context.lineWidth = 1; context.beginPath();
+      context.moveTo(width / 2 - 9, height / 2); context.lineTo(width / 2 + 9, height / 2);
+      context.moveTo(width / 2, height / 2 - 9); context.lineTo(width / 2, height / 2 + 9);
+      context.stroke();
+    }
+  }
+  function redraw() { if (!waiting) { waiting = true; requestAnimationFrame(draw); } }
+  function fit() {
+    ratio = Math.min(2, window.devicePixelRatio || 1);
+    width = canvas.clientWidth; height = canvas.clientHeight;
+    if (!width || !height) { return; }
+    canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
+    image = context.createImageData(canvas.width, canvas.height);
+    pixels = new Uint32Array(image.data.buffer);
+    redraw();
+  }
+  function zoom(factor, x, y) {
+    const next = Math.max(0.7, Math.min(FAR, view.scale * factor)), real = next / view.scale;
+    view.x = x - width / 2 - (x - width / 2 - view.x) * real;
+    view.y = y - height / 2 - (y - height / 2 - view.y) * real;
+    view.scale = next;
+    redraw();
+  }
+  function nearest(x, y, reach) {
+    const size = base() * view.scale, left = width / 2 + view.x - size / 2, top = height / 2 + view.y - size / 2;
+    let best = -1, least = reach * reach;
+    for (let i = 0; i < count; i++) {
+      if (fits && !fits[i]) { continue; }
+      const dx = left + data.x[i] / 10000 * size - x, dy = top + data.y[i] / 10000 * size - y;
+      const far = dx * dx + dy * dy;
+      if (far < least) { least = far; best = i; }
+    }
+    return best;
+  }
+  function point(i, x, y) {
+    if (i !== hover) { hover = i; redraw(); }
+    on.hover(i, x, y, width, height);
+  }
+
+  const pointers = new Map();
+  let moved = 0, spread = 0;
+  function at(event) {
+    const box = canvas.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  }
+  canvas.addEventListener("pointerdown", function (event) {
+    pointers.set(event.pointerId, at(event)); moved = 0; spread = 0;
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", function (event) {
+    const now = at(event), before = pointers.get(event.pointerId);
+    if (!before) { point(nearest(now.x, now.y, 24), now.x, now.y); return; }
+    pointers.set(event.pointerId, now);
+    if (pointers.size === 1) {
+      moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
+      if (moved > 4) { view.x += now.x - before.x; view.y += now.y - before.y; point(-1); redraw(); }
+    } else if (pointers.size === 2) {
+      const two = Array.from(pointers.values());
+      const apart = Math.hypot(two[0].x - two[1].x, two[0].y - two[1].y);
+      if (spread) { zoom(apart / spread, (two[0].x + two[1].x) / 2, (two[0].y + two[1].y) / 2); }
+      spread = apart; moved = 99;
+    }
+  });
+  function lift(event) {
+    const was = pointers.delete(event.pointerId);
+    spread = 0;
+    if (was && event.type === "pointerup" && moved <= 4) {
+      const now = at(event), i = nearest(now.x, now.y, 24);
+      point(-1);
+      if (i >= 0) { on.choose(i); }
+    }
+  }
+  canvas.addEventListener("pointerup", lift);
+  canvas.addEventListener("pointercancel", lift);
+  canvas.addEventListener("pointerleave", function () { if (!pointers.size) { point(-1); } });
+  canvas.addEventListener("wheel", function (event) {
+    if (!event.ctrlKey && document.activeElement !== canvas) { return; } // the page scrolls
+    event.preventDefault();
+    const now = at(event);
+    zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0016)), now.x, now.y);
+  }, { passive: false });
+  const moves = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
+  function middle() {
+    const i = nearest(width / 2, height / 2, 1e6);
+    if (i >= 0) { const p = place(i); point(i, p.x, p.y); on.middle(i); }
+  }
+  canvas.addEventListener("keydown", function (event) {
+    const by = moves[event.key];
+    if (by) { view.x += by[0]; view.y += by[1]; redraw(); middle(); }
+    else if (event.key === "+" || event.key === "=") { zoom(1.4, width / 2, height / 2); middle(); }
+    else if (event.key === "-") { zoom(1 / 1.4, width / 2, height / 2); middle(); }
+    else if (event.key === "0") { reset(); }
+    else if (event.key === "Enter" || event.key === " ") {
+      const i = nearest(width / 2, height / 2, 1e6);
+      point(-1);
+      if (i >= 0) { on.choose(i); }
+    } else { return; }
+    event.preventDefault();
+  });
+  canvas.addEventListener("focus", redraw);
+  canvas.addEventListener("blur", function () { point(-1); redraw(); });
+  function reset() { view = { scale: 1, x: 0, y: 0 }; redraw(); }
+  dark.addEventListener("change", function () { colors = null; redraw(); });
+  new ResizeObserver(fit).observe(canvas);
+  fit();
+  return {
+    place: place, draw: draw, reset: reset, view: function () { return view; },
+    zoom: function (factor) { // about the chosen picture, if it is to be seen
+      const p = chosen >= 0 ? place(chosen) : null;
+      const seen = p && p.x > 0 && p.y > 0 && p.x < width && p.y < height;
+      zoom(factor, seen ? p.x : width / 2, seen ? p.y : height / 2);
+    },
+    mark: function (row, rows) {
+      chosen = row; near = rows;
+      const all = row < 0 ? rows : [row];
+      const seen = all.some(function (i) {
+        const p = place(i);
+        return p.x > 0 && p.y > 0 && p.x < width && p.y < height;
+      });
+      if (all.length && !seen) { reset(); } else { redraw(); }
+    },
+    filter: function (mask) { fits = mask; redraw(); }
+  };
+}
