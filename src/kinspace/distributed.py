@@ -23,7 +23,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["gather"]
+__all__ = ["gather", "rank", "world_size"]
+
+
+def rank() -> int:
+    """The number of this process; 0 where there is one alone.
+
+    >>> rank(), world_size()
+    (0, 1)
+    """
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    """How many processes there are."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def gather(*tensors: Tensor, averaged: bool = False) -> tuple[Tensor, ...]:
@@ -45,7 +59,7 @@ def gather(*tensors: Tensor, averaged: bool = False) -> tuple[Tensor, ...]:
             "gather: expected one or more tensors of the same number of rows, got "
             f"{[tuple(tensor.shape) for tensor in tensors]}"
         )
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if world_size() == 1:
         return tensors
     own = torch.tensor([rows.pop()], device=tensors[0].device)
     sizes = [torch.zeros_like(own) for _ in range(dist.get_world_size())]

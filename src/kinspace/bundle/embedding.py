@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from kinspace import checks
+from kinspace import checks, distributed
 from kinspace.bundle.model import Model
 from kinspace.data.bad import BadPicture
 from kinspace.data.dataset import Dataset
@@ -65,7 +65,7 @@ def embed_to_file(
         raise ValueError(f"{out}: expected a new file ending in .npz, in a folder that is there")
     began = start_processes(model.device)
     try:
-        rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        rank, world = distributed.rank(), distributed.world_size()
         parts = out.with_name(f"{out.name}.parts")
         # every process checks, so that all of them stop where the plan is another
         _planned(parts, _plan(model, dataset, shard), write=rank == 0)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinspace.clusters import ClusterIndex
 from kinspace.data import TransformSettings
+from kinspace.distributed import rank, world_size
 from kinspace.models import Embedder, make_embedder, roles
 from kinspace.numerics import unit
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
@@ -214,7 +214,7 @@ def make_state(
 ) -> State:
     """All the moving parts of a training at its first step."""
     device, seed = train.device, settings.seed
-    if device.type == "cuda" and dist.is_initialized() and dist.get_world_size() > 1:
+    if device.type == "cuda" and world_size() > 1:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     model.to(device)
     if settings.channels_last and train.settings is not None:  # faster on CPU and GPU
@@ -258,12 +258,11 @@ def make_state(
 
 
 def _sampler(recipe: Recipe, labels: Tensor, index: ClusterIndex | None, seed: int) -> BatchSampler:
-    several = dist.is_available() and dist.is_initialized()
     options: Mapping[str, Any] = {
         **recipe.sampler.options,
         "seed": seed,
-        "rank": dist.get_rank() if several else 0,
-        "world_size": dist.get_world_size() if several else 1,
+        "rank": rank(),
+        "world_size": world_size(),
     }
     if index is not None:
         return Neighborhoods(index, **options)

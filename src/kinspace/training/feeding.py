@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinspace import checks
@@ -16,7 +15,7 @@ from kinspace.data.crops import augmented_views
 from kinspace.data.dataset import Dataset
 from kinspace.data.loading import Batch, CachedLoader, IndexBatches, PictureLoader, in_order
 from kinspace.data.transforms import TransformSettings, eval_transform, train_transform
-from kinspace.distributed import gather
+from kinspace.distributed import gather, rank, world_size
 from kinspace.models import Embedder
 
 __all__ = ["Feed", "embed_all"]
@@ -73,7 +72,7 @@ class Feed:
             yield self.cache.squares(batch).to(self.device)
 
     def _mine(self, batch_size: int) -> list[list[int]]:
-        return in_order(len(self.dataset), batch_size, rank=_rank(), world_size=_world())
+        return in_order(len(self.dataset), batch_size, rank=rank(), world_size=world_size())
 
 
 @torch.no_grad()
@@ -114,11 +113,3 @@ def _over_views(
     assert feed.settings is not None
     each = [embed(view).float() for view in augmented_views(squares, views, feed.settings)]
     return torch.stack(each).mean(0)
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def _world() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from kinspace.distributed import world_size
 from kinspace.evaluation import recall_at_k
 from kinspace.losses import magnet_terms
 from kinspace.sampling import clusters_of
@@ -269,7 +270,7 @@ def _asked_to_stop() -> Iterator[threading.Event]:
 
 def _agreed(stop: bool, device: torch.device, *, ask: bool) -> bool:
     """Whether to stop: several processes ask each other now and then, and stop at the same step."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if world_size() == 1:
         return stop
     flag = torch.tensor([float(stop)], device=device)
     if ask:

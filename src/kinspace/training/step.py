@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from kinspace.distributed import gather
+from kinspace.distributed import gather, rank, world_size
 from kinspace.objective import Objective
 from kinspace.training.log import NotFinite
 
@@ -93,10 +93,10 @@ def differentiate(
     """
     inputs, labels, indices = batch
     chunks = inputs.split(micro_batch or len(inputs))
-    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    own_rank = rank()
 
     def embed(number: int) -> Tensor:
-        seed_everything(*seed, rank, number)
+        seed_everything(*seed, own_rank, number)
         with precision.autocast():
             embeddings: Tensor = model(chunks[number])
         return embeddings
@@ -129,7 +129,7 @@ def differentiate(
 
 def add_up_gradients(model: nn.Module) -> None:
     """Sum the model's gradients over the processes: each has those of its own rows."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if world_size() == 1:
         return
     trained = [p for p in model.parameters() if p.requires_grad]
     for parameter in trained:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinspace import __version__
+from kinspace.distributed import world_size
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, changed, read_recipe
 from kinspace.training.building import (
@@ -262,7 +263,7 @@ class _Job:
 
     def _may_record(self) -> bool:
         """Whether CUDA graphs are safe: our own model, in one piece, in one process."""
-        alone = not dist.is_initialized() or dist.get_world_size() == 1
+        alone = world_size() == 1
         whole = self.settings.micro_batch is None and isinstance(self.model, Embedder)
         on_gpu = self.parts.train.device.type == "cuda"
         return self.settings.graphs and alone and whole and on_gpu
