@@ -315,6 +315,22 @@ def test_the_pull_of_distances_is_their_gradient(
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12 * spread)
 
 
+@pytest.mark.parametrize("limit", [0, 2**24], ids=["table", "one by one"])
+def test_listed_distances_and_their_pull_are_those_of_paired_distances(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distances, "LISTED", limit)
+    x = random_batch(3, classes=3, per_class=3, dim=40).embeddings.requires_grad_()
+    # a pair in both orders, a pair twice, a sample with itself
+    first, second = torch.tensor([0, 1, 4, 4, 7]), torch.tensor([1, 0, 8, 8, 7])
+    weights = torch.linspace(-1, 2, len(first), dtype=x.dtype)
+    expected = distances.paired_distances(x[first], x[second])
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), x)
+    found, pull = distances.listed_distances_with_pull(x.detach(), first, second)
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(pull(weights), wanted, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("stripe", [1, 3, 5, 256])
 def test_n_pair_by_stripes_is_n_pair_on_the_whole_table(
     stripe: int, monkeypatch: pytest.MonkeyPatch

@@ -45,16 +45,16 @@ KEPT: dict[str, set[str]] = {
     "center": {"centers", "seen"},
     "density": {"targets", "original"},
     "fixed_margin": {"centers", "seen"},
-    "hyperspherical_energy": {"sample.calls"},
-    "log_exp_spread": {"sample.calls"},
+    "hyperspherical_energy": {"sample.draws._extra_state"},
+    "log_exp_spread": {"sample.draws._extra_state"},
     "magnet": {"variance", "batches"},
-    "margin": {"boundary", "calls"},
+    "margin": {"boundary", "draws._extra_state"},
     "normalized_softmax": {"weight"},
-    "power_spread": {"sample.calls"},
+    "power_spread": {"sample.draws._extra_state"},
     "proxy_anchor": {"proxies"},
     "proxy_nca": {"proxies"},
     "softmax": {"weight", "bias"},
-    "uniform_spread": {"sample.calls"},
+    "uniform_spread": {"sample.draws._extra_state"},
 }
 
 # Beside the modules of the registries, those whose draws are part of their state.
@@ -304,7 +304,7 @@ def test_margin_draws_anew_at_each_call_of_training_and_alike_by_its_seed() -> N
     values = [first(*batch).item() for _ in range(4)]
     assert len(set(values)) > 1
     assert [second(*batch).item() for _ in range(4)] == values
-    assert first.calls == 4
+    assert first.draws.calls == 4
     other = Margin(NUM_CLASSES, seed=1000).double()
     assert [other(*batch).item() for _ in range(4)] != values
 
@@ -334,7 +334,7 @@ def test_a_center_sample_holds_the_classes_of_the_batch_and_changes_with_each_ca
         assert len(draw) == 5
         assert {3.0, 7.0, 11.0} <= draw
     assert len({frozenset(draw) for draw in draws}) > 1
-    assert sample.calls == 6
+    assert sample.draws.calls == 6
 
 
 def test_a_center_sample_of_more_than_there_are_is_all_of_them() -> None:
@@ -342,7 +342,7 @@ def test_a_center_sample_of_more_than_there_are_is_all_of_them() -> None:
     for most in (None, 4, 9):
         sample = CenterSample(most)
         assert sample(centers) is centers
-        assert sample.calls == 0
+        assert sample.draws.calls == 0
 
 
 def test_a_center_sample_carries_the_gradient_to_its_rows() -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "cross_distances_with_pull",
     "distances_with_pull",
     "euclidean_distances",
+    "listed_distances_with_pull",
     "paired_distances",
     "squared_distances",
 ]
@@ -30,6 +31,7 @@ __all__ = [
 SMALL = 2**15  # numbers in the table of differences up to which it is simply made
 CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
 CHUNK = 2**22  # numbers of differences made at a time
+LISTED = 2**24  # numbers of differences up to which listed pairs are done one by one
 
 
 @full_precision
@@ -119,6 +121,40 @@ def cross_distances_with_pull(
     around = x - middle, y - middle
     squares, pairs = _product_form(x, y, *around)
     return squares, lambda grad: _cross_pulled(grad, (x, y), around, pairs)
+
+
+@torch.no_grad()
+def listed_distances_with_pull(
+    x: Tensor, first: Tensor, second: Tensor
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """||x_i - x_j|| of the pairs (i, j) in two lists, without a graph, and their pull.
+
+    By differences, or where these are too many from the table of all distances.
+
+    >>> x = torch.tensor([[0.0], [3.0], [5.0]])
+    >>> distances, pull = listed_distances_with_pull(x, torch.tensor([0, 0]), torch.tensor([1, 2]))
+    >>> distances, pull(torch.tensor([1.0, 0.0]))
+    (tensor([3., 5.]), tensor([[-1.],
+            [ 1.],
+            [ 0.]]))
+    """
+    if first.numel() * x.shape[1] <= LISTED:
+        apart = x.index_select(0, first).sub_(x.index_select(0, second))
+        distances = torch.linalg.vector_norm(apart, dim=1)
+
+        def pull(grad: Tensor) -> Tensor:
+            flow = apart.mul_((grad / functional.threshold(distances, 0, math.inf))[:, None])
+            slope = torch.zeros_like(x).index_add_(0, first, flow)
+            return slope.index_add_(0, second, flow, alpha=-1)
+
+        return distances, pull
+    table, back = distances_with_pull(x, root=True)
+    places = first * len(x) + second
+
+    def pull_table(grad: Tensor) -> Tensor:
+        return back(torch.zeros_like(table).put_(places, grad, accumulate=True))
+
+    return table.take(places), pull_table
 
 
 def paired_distances(x: Tensor, y: Tensor) -> Tensor:

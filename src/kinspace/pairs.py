@@ -71,7 +71,8 @@ def classes(labels: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(labels).scatter_(0, slots, labels), slots
     found, places = np.unique(checks.on_host(labels), return_inverse=True)
     checks.not_negative("labels", int(found[0]))
-    return _like(labels, found), _like(labels, places)
+    occurring, place = _beside(labels, found, places)
+    return occurring, place
 
 
 def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -111,10 +112,12 @@ def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
         same, itself = labels[:, None] == labels, torch.arange(len(labels), device=labels.device)
         return torch.where(same, itself, itself[:, None]), same.fill_diagonal_(False)
     order, first, after = _places(labels)
-    index = _members(order, first, after)
-    filled = np.arange(index.shape[1]) < (after - first)[:, None]
-    positive = filled & (index != np.arange(len(index))[:, None])
-    return _like(labels, index), _like(labels, positive)
+    members = _members(order, first, after)
+    filled = np.arange(members.shape[1]) < (after - first)[:, None]
+    index, positive = _beside(
+        labels, members, filled & (members != np.arange(len(members))[:, None])
+    )
+    return index, positive
 
 
 def next_same(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,8 +137,9 @@ def next_same(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     following = np.empty_like(order)
     following[order] = np.arange(1, len(order) + 1)  # the place after the sample's own
     partner_of = order[np.where(following < after, following, first)]
-    found = (_members(order, first, after), partner_of, after - first > 1)
-    index, partner, exists = (_like(labels, values) for values in found)
+    index, partner, exists = _beside(
+        labels, _members(order, first, after), partner_of, after - first > 1
+    )
     return index, partner, exists
 
 
@@ -159,8 +163,18 @@ def _members(order: Array, first: Array, after: Array) -> Array:
     return members
 
 
-def _like(labels: Tensor, values: Array) -> Tensor:
-    return torch.from_numpy(values).to(labels.device)
+def _beside(labels: Tensor, *arrays: Array) -> tuple[Tensor, ...]:
+    """The arrays on the labels' device, those of 8 bytes a value first.
+
+    In one piece: a copy to a GPU costs the same for three small arrays as for one.
+    """
+    tensors = tuple(map(torch.from_numpy, arrays))
+    if labels.device.type == "cpu":
+        return tensors
+    pieces = [tensor.flatten().view(torch.uint8) for tensor in tensors]
+    there = torch.cat(pieces).to(labels.device).split([len(piece) for piece in pieces])
+    both = zip(there, tensors, strict=True)
+    return tuple(piece.view(tensor.dtype).view(tensor.shape) for piece, tensor in both)
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:

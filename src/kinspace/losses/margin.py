@@ -10,15 +10,12 @@ Wu et al., Sampling matters in deep embedding learning, ICCV 2017, Eq. 5-6.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from kinspace import checks
-from kinspace.distances import distances_with_pull
+from kinspace.distances import listed_distances_with_pull
+from kinspace.draws import Draws
 from kinspace.miners.distance_weighted import drawn_negatives
 from kinspace.numerics import full_precision, zero_of
 from kinspace.pairs import class_table
@@ -52,44 +49,30 @@ def margin_loss(
             )
     else:
         checks.finite("boundary", boundary)
-    squares, pull = distances_with_pull(embeddings)
-    row = squares.view(1, -1)  # all distances as those of one anchor
-    pairs = (triplets[:, 0] * len(embeddings) + triplets[:, 1:].T)[None]  # (1, 2, T)
-    value, slopes, by_squares = _hinges(row, pairs, boundary, margin)
-    sources = [(embeddings, lambda: pull(by_squares().view_as(squares)))]
+    anchors = triplets[:, 0].repeat(2)
+    distances, pull = listed_distances_with_pull(embeddings, anchors, triplets[:, 1:].T.flatten())
+    value, slopes = _hinges(distances.view(2, -1), boundary, margin)
+    sources = [(embeddings, lambda: pull(slopes.flatten()))]
     if isinstance(boundary, Tensor):
-        sources.append((boundary, lambda: -slopes[0].sum(0)))
+        sources.append((boundary, lambda: -slopes.sum(0)))
     return with_slopes(value, *sources)
 
 
 @torch.no_grad()
 def _hinges(
-    squares: Tensor,
-    pairs: Tensor,
-    boundary: float | Tensor,
-    margin: float,
-    used: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
-    """The loss, its slopes by the distances, and what makes its slope by the table of squares.
-
-    pairs: columns of the table (rows, 2, T): of the positives, and of the negatives.
-    """
-    distances = squares.gather(1, pairs.flatten(1)).view_as(pairs).sqrt_()
+    distances: Tensor, boundary: float | Tensor, margin: float, used: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The loss and its slopes by the distances: those of the positives, and of the negatives."""
     hinges = distances - boundary
-    hinges[:, 1].neg_()
-    hinges = hinges.add_(margin).relu_()
+    hinges[1].neg_()
+    hinges.add_(margin).relu_()
     if used is not None:
         hinges *= used
     slopes = hinges.sign()
     active = slopes.sum().clamp_(min=1)
-    slopes[:, 1].neg_()
     slopes /= active
-
-    def by_squares() -> Tensor:
-        each = slopes / functional.threshold(distances, 0, math.inf).mul_(2)
-        return torch.zeros_like(squares).scatter_add_(1, pairs.flatten(1), each.flatten(1))
-
-    return hinges.sum() / active, slopes, by_squares
+    slopes[1].neg_()
+    return hinges.sum() / active, slopes
 
 
 def _triplets(triplets: Tensor, embeddings: Tensor) -> Tensor:
@@ -122,8 +105,6 @@ class Margin(nn.Module):
     tensor(True)
     """
 
-    calls: Tensor
-
     def __init__(
         self,
         num_classes: int,
@@ -141,17 +122,13 @@ class Margin(nn.Module):
         self.boundary_weight = checks.finite("boundary_weight", boundary_weight, at_least=0)
         self.cutoff = checks.positive("cutoff", cutoff)
         self.nonzero_cutoff = checks.positive("nonzero_cutoff", nonzero_cutoff)
-        self.seed = checks.whole("seed", seed, at_least=0)
+        self.draws = Draws(seed)
         checks.finite("boundary", boundary)
         self.boundary = nn.Parameter(torch.full((num_classes,), float(boundary)))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         labels = checks.with_labels(embeddings, labels, len(self.boundary))
-        generator = torch.Generator().manual_seed(self.seed + int(self.calls))
-        if self.training:
-            self.calls += 1
-        loss = _drawn_loss(embeddings, labels, generator, self)
+        loss = _drawn_loss(embeddings, labels, self.draws(embeddings.device), self)
         if not self.boundary_weight:
             return loss
         return loss + self.boundary_weight * self.boundary.to(loss.dtype)[labels].mean()
@@ -159,7 +136,7 @@ class Margin(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"margin={self.margin}, boundary_weight={self.boundary_weight}, "
-            f"cutoff={self.cutoff}, nonzero_cutoff={self.nonzero_cutoff}, seed={self.seed}"
+            f"cutoff={self.cutoff}, nonzero_cutoff={self.nonzero_cutoff}"
         )
 
 
@@ -173,17 +150,18 @@ def _drawn_loss(
     if index.shape[1] == len(labels):  # one class: no negatives
         return zero_of(embeddings, boundary)
     x, pull_unit = unit_with_pull(embeddings)
-    squares, pull = distances_with_pull(x)
     cutoffs = (module.cutoff, module.nonzero_cutoff)
-    negative = drawn_negatives(squares, index, x.shape[1], generator, cutoffs)
-    pairs = torch.stack([index, negative], dim=1)  # (batch, 2, class)
-    own = boundary.detach().to(x.dtype).index_select(0, labels)[:, None, None]
-    value, slopes, by_squares = _hinges(squares, pairs, own, module.margin, positive[:, None])
+    negative = drawn_negatives(x, index, generator, cutoffs)
+    pairs = torch.stack([index, negative])  # (2, batch, class)
+    anchors = torch.arange(len(x), device=x.device)[:, None].expand_as(pairs).flatten()
+    distances, pull = listed_distances_with_pull(x, anchors, pairs.flatten())
+    own = boundary.detach().to(x.dtype).index_select(0, labels)[:, None]
+    value, slopes = _hinges(distances.view_as(pairs), own, module.margin, positive)
 
     def by_boundary() -> Tensor:
-        grad = own.new_zeros(boundary.shape).index_add_(0, labels, slopes.sum((1, 2)), alpha=-1)
+        grad = own.new_zeros(boundary.shape).index_add_(0, labels, slopes.sum((0, 2)), alpha=-1)
         return grad.to(boundary.dtype)
 
     return with_slopes(
-        value, (embeddings, lambda: pull_unit(pull(by_squares()))), (boundary, by_boundary)
+        value, (embeddings, lambda: pull_unit(pull(slopes.flatten()))), (boundary, by_boundary)
     )

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from kinspace import checks
-from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision, unit
 from kinspace.pairs import class_table
 
@@ -40,8 +39,7 @@ def distance_weights(
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    squares, index = squared_distances(unit(embeddings)), class_table(labels)[0]
-    weights = _weights(squares, index, embeddings.shape[1], cutoff, nonzero_cutoff)
+    weights = _weights(unit(embeddings), class_table(labels)[0], cutoff, nonzero_cutoff)
     return weights.nan_to_num_(0)
 
 
@@ -68,38 +66,31 @@ def distance_weighted(
     index, positive = class_table(labels)
     if index.shape[1] == len(labels):
         return labels.new_empty(0, 3)  # one class: no negatives
-    squares, cutoffs = squared_distances(unit(embeddings)), (cutoff, nonzero_cutoff)
-    negative = drawn_negatives(squares, index, embeddings.shape[1], generator, cutoffs)
+    negative = drawn_negatives(unit(embeddings), index, generator, (cutoff, nonzero_cutoff))
     anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
     return torch.stack([anchors, index, negative], dim=2)[positive]
 
 
 def drawn_negatives(
-    squares: Tensor,
-    index: Tensor,
-    dim: int,
-    generator: torch.Generator | None,
-    cutoffs: tuple[float, float],
+    x: Tensor, index: Tensor, generator: torch.Generator | None, cutoffs: tuple[float, float]
 ) -> Tensor:
     """A negative for each entry of the table of classes (batch, class), of which there are two.
 
-    squares: the squared distances of rows of length 1, in `dim` dimensions.
+    x: rows of length 1.
     """
     # Drawn by inverse cumulative weights: no table of one row a draw.
-    steps = _weights(squares, index, dim, *cutoffs).cumsum_(1)
-    total = steps[:, -1:]
-    draws = torch.rand(
-        index.shape, generator=generator, device=None if generator is None else generator.device
-    )
+    steps = _weights(x, index, *cutoffs).cumsum_(1)
+    device = None if generator is None else generator.device
+    draws = torch.rand(index.shape, generator=generator, device=device).to(steps)
     # kept under the total, which rounding could otherwise reach: no sample lies beyond it
-    draws = draws.clamp_(max=1 - torch.finfo(draws.dtype).eps).to(steps)
-    return torch.searchsorted(steps, draws.mul_(total), right=True)
+    draws = draws.clamp_(max=1 - torch.finfo(torch.float32).eps).mul_(steps[:, -1:])
+    return torch.searchsorted(steps, draws, right=True)
 
 
-def _weights(
-    squares: Tensor, index: Tensor, dim: int, cutoff: float, nonzero_cutoff: float
-) -> Tensor:
+def _weights(x: Tensor, index: Tensor, cutoff: float, nonzero_cutoff: float) -> Tensor:
     """The probabilities; a row with no negative is NaN."""
+    dim, lengths = x.shape[1], x.square().sum(1)  # 0 or 1; no distance under the cutoff matters
+    squares = torch.addmm(lengths, x, x.T, alpha=-2).add_(lengths[:, None])
     # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
     clipped = squares.clamp(cutoff**2, 4 - 4 * torch.finfo(squares.dtype).eps)
     inside = torch.rsub(clipped, 1, alpha=0.25).log_()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
+from kinspace.draws import Draws
 
 __all__ = ["CenterSample", "sample_centers"]
 
@@ -52,25 +53,20 @@ class CenterSample(nn.Module):
     torch.Size([2, 3])
     """
 
-    calls: Tensor
-
     def __init__(self, max_centers: int | None = None, *, seed: int = 0) -> None:
         super().__init__()
         if max_centers is not None:
             checks.whole("max_centers", max_centers, at_least=2)
         self.max_centers = max_centers
-        self.seed = checks.whole("seed", seed, at_least=0)
-        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.draws = Draws(seed)
 
     def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
         checks.vectors("centers", centers)
         if self.max_centers is None or len(centers) <= self.max_centers:
             return centers
-        generator = torch.Generator().manual_seed(self.seed + int(self.calls))
-        if self.training:
-            self.calls += 1
+        generator = self.draws(centers.device)
         chosen = sample_centers(len(centers), self.max_centers, generator=generator, include=labels)
-        return centers.index_select(0, chosen.to(centers.device))
+        return centers.index_select(0, chosen)
 
     def extra_repr(self) -> str:
-        return f"max_centers={self.max_centers}, seed={self.seed}"
+        return f"max_centers={self.max_centers}"

@@ -88,11 +88,12 @@ def make_optimizer(
                 groups.append(
                     {"params": some, "lr": rate, "base": rate, "weight_decay": decay, "role": role}
                 )
-    # `foreach` is deterministic on the CPU and quick on the GPU; "fused" is not in every build
+    # one kernel a group on a GPU; on the CPU the plain form, the same on every machine
+    fused = all(p.is_cuda for group in groups for p in group["params"])
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=lr, momentum=momentum)
+        return torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=fused)
     made = torch.optim.Adam if name == "adam" else torch.optim.AdamW
-    return made(groups, lr=lr, betas=(momentum, 0.999))
+    return made(groups, lr=lr, betas=(momentum, 0.999), fused=fused)
 
 
 def set_rates(
