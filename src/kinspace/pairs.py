@@ -19,6 +19,7 @@ __all__ = [
     "next_same",
     "off_diagonal",
     "same_pairs",
+    "sized_classes",
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -69,10 +70,26 @@ def classes(labels: Tensor) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         slots = class_slots(labels)
         return torch.zeros_like(labels).scatter_(0, slots, labels), slots
-    found, places = np.unique(checks.on_host(labels), return_inverse=True)
-    checks.not_negative("labels", int(found[0]))
-    occurring, place = _beside(labels, found, places)
+    occurring, place, _ = sized_classes(labels)
     return occurring, place
+
+
+def sized_classes(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`classes`, and how many samples each has; inside torch.compile 1 for an empty slot.
+
+    >>> sized_classes(torch.tensor([7, 3, 7, 9]))[2]
+    tensor([1, 2, 1])
+    """
+    if torch.compiler.is_compiling():
+        found, slots = classes(labels)
+        ones = torch.ones_like(labels)
+        return found, slots, torch.zeros_like(labels).index_add_(0, slots, ones).clamp_(min=1)
+    values, places, counts = np.unique(
+        checks.on_host(labels), return_inverse=True, return_counts=True
+    )
+    checks.not_negative("labels", int(values[0]))
+    occurring, place, sizes = _beside(labels, values, places, counts)
+    return occurring, place, sizes
 
 
 def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -18,16 +18,18 @@ anchor, exact in value and gradient.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import euclidean_distances, squared_distances
+from kinspace.distances import distances_with_pull
 from kinspace.miners.batch_hard import hardest
 from kinspace.miners.semi_hard import semi_hard_negatives
 from kinspace.numerics import full_precision
 from kinspace.pairs import class_table
+from kinspace.slopes import with_slopes
 
 __all__ = ["Triplet", "triplet_loss"]
 
@@ -59,34 +61,60 @@ def triplet_loss(
     checks.finite("margin", margin)
     checks.choice("mining", mining, MININGS)
     checks.choice("reduction", reduction, REDUCTIONS)
-    distances = squared_distances(embeddings) if squared else euclidean_distances(embeddings)
+    distances, pull = distances_with_pull(embeddings, root=not squared)
     if mining == "all":
-        return _all_triplets(distances, labels, margin, reduction)
-    if mining == "semi_hard":
-        index, real = class_table(labels)
-        negative, has_negative = semi_hard_negatives(distances.detach(), index)
-        used = real & has_negative[:, None]
-        hinge = (distances.gather(1, index) - distances.gather(1, negative) + margin).relu()
+        value, by_distances = _all_triplets(distances, labels, margin, reduction)
     else:
-        positive, negative, used = hardest(distances.detach(), labels)
-        pair = distances.gather(1, torch.stack([positive, negative], dim=1))  # (batch, 2)
-        hinge = (pair[:, 0] - pair[:, 1] + margin).relu()
-    return torch.where(used, hinge, 0).sum() / used.sum().clamp(min=1)
-
-
-def _all_triplets(distances: Tensor, labels: Tensor, margin: float, reduction: str) -> Tensor:
-    index, real = class_table(labels)
-    signs, active = _signed_counts(distances.detach(), index, real, margin)
-    total = (signs * distances).sum() + margin * active
-    if reduction == "sum":
-        return total
-    same = real.sum(1)
-    negatives = len(labels) - 1 - same
-    count = (same * negatives).sum() if reduction == "mean" else active
-    return total / count.clamp(min=1)
+        chosen = _semi_hard if mining == "semi_hard" else _batch_hard
+        value, by_distances = _hinges(distances, *chosen(distances, labels), margin)
+    return with_slopes(value, (embeddings, lambda: pull(by_distances())))
 
 
 @torch.no_grad()
+def _semi_hard(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    index, real = class_table(labels)
+    negative, has_negative = semi_hard_negatives(distances, index)
+    return index, negative, real & has_negative[:, None]
+
+
+@torch.no_grad()
+def _batch_hard(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    positive, negative, used = hardest(distances, labels)
+    return positive[:, None], negative[:, None], used[:, None]
+
+
+@torch.no_grad()
+def _hinges(
+    distances: Tensor, positive: Tensor, negative: Tensor, used: Tensor, margin: float
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """Mean over the used triplets, one an entry of (batch, some), and its slope by the table."""
+    hinges = distances.gather(1, positive).sub_(distances.gather(1, negative)).add_(margin)
+    hinges = hinges.relu_().mul_(used)
+    count = used.sum().clamp_(min=1)
+
+    def by_distances() -> Tensor:
+        active = hinges.sign() / count
+        pulls = torch.zeros_like(distances).scatter_add_(1, positive, active)
+        return pulls.scatter_add_(1, negative, active.neg_())
+
+    return hinges.sum() / count, by_distances
+
+
+@torch.no_grad()
+def _all_triplets(
+    distances: Tensor, labels: Tensor, margin: float, reduction: str
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    index, real = class_table(labels)
+    signs, active = _signed_counts(distances, index, real, margin)
+    total = (signs * distances).sum().add_(active, alpha=margin)
+    if reduction == "sum":
+        return total, lambda: signs
+    same = real.sum(1)
+    count = active if reduction == "mean_active" else (same * (len(labels) - 1 - same)).sum()
+    count = count.clamp(min=1)
+    return total / count, lambda: signs.div_(count)
+
+
 def _signed_counts(
     distances: Tensor, index: Tensor, real: Tensor, margin: float
 ) -> tuple[Tensor, Tensor]:
@@ -95,7 +123,8 @@ def _signed_counts(
     The sum of all hinges is then (signs * distances).sum() + margin * active.
     """
     width = index.shape[1]
-    thresholds = (distances.gather(1, index) + margin).masked_fill_(~real, -math.inf)
+    unreal = ~real
+    thresholds = distances.gather(1, index).add_(margin).masked_fill_(unreal, -math.inf)
     ordered, order = thresholds.sort(1)  # (batch, positives)
     queries = distances.scatter(1, index, math.inf)  # the negatives' distances
     # thresholds at or below each negative; those above it are active
@@ -105,7 +134,7 @@ def _signed_counts(
     places = place.new_zeros(len(place), width + 1)
     places.scatter_add_(1, place.long(), place.new_ones(()).expand_as(place))
     below = places.cumsum(1)[:, :width].to(distances.dtype)
-    below = torch.empty_like(below).scatter_(1, order, below).masked_fill_(~real, 0)
+    below = torch.empty_like(below).scatter_(1, order, below).masked_fill_(unreal, 0)
     return crossed.neg_().scatter_add_(1, index, below), below.sum()
 
 

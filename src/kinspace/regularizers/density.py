@@ -20,12 +20,15 @@ The double sum takes O(C): with a = o^eta and the projection p = (a.t / a.a) a i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.numerics import full_precision
-from kinspace.pairs import class_slots, class_sums
+from kinspace.pairs import sized_classes
+from kinspace.slopes import with_slopes
 
 __all__ = ["DensityAdaptivity", "density"]
 
@@ -50,39 +53,74 @@ def density(
     tensor(-0.2500)
     """
     checks.vectors("embeddings", embeddings)
-    targets = checks.one_of_each_class("targets", targets).to(embeddings.dtype)
-    labels = checks.with_labels(embeddings, labels, len(targets))
+    checks.one_of_each_class("targets", targets)
     checks.finite("eta", eta, at_least=0)
     checks.choice("reduction", reduction, REDUCTIONS)
-    densities, classes, counted = _densities(embeddings, labels)
-    # sums over the classes of the batch in rows as many as samples: no shape depends on values
-    own = targets.index_select(0, classes)
-    count = counted.sum().clamp(min=1)
-    if reduction == "sum":
-        count = torch.ones_like(count)
-    gap = torch.where(counted, (densities - own).square() - own, 0).sum() / count
-    if original is None:
-        return gap
-    original = checks.one_of_each_class("original", original, len(targets)).to(embeddings.dtype)
+    scale = None if original is None else _scale(original, len(targets), eta)
+    return _penalty(embeddings, labels, targets, scale, reduction)
+
+
+def _scale(original: Tensor, num_classes: int, eta: float) -> Tensor:
+    """original^eta, of densities that are ones."""
+    checks.one_of_each_class("original", original, num_classes)
     if not torch.compiler.is_compiling() and not bool((original >= 0).all()):
         raise ValueError("original: expected densities of 0 or more, got a negative one or NaN")
-    scale = torch.where(counted, original.detach().index_select(0, classes).pow(eta), 0)
-    own = torch.where(counted, own, 0)
+    return original.detach().pow(eta)
+
+
+@full_precision
+def _penalty(
+    embeddings: Tensor, labels: Tensor, targets: Tensor, scale: Tensor | None, reduction: str
+) -> Tensor:
+    """The penalty with original^eta as the scale."""
+    labels = checks.with_labels(embeddings, labels, len(targets))
+    value, by_embeddings, by_targets = _value_and_slopes(
+        embeddings, labels, targets, scale, reduction
+    )
+    return with_slopes(value, (embeddings, by_embeddings), (targets, by_targets))
+
+
+@torch.no_grad()
+def _value_and_slopes(
+    x: Tensor, labels: Tensor, targets: Tensor, scale: Tensor | None, reduction: str
+) -> tuple[Tensor, Callable[[], Tensor], Callable[[], Tensor]]:
+    classes, places, sizes = sized_classes(labels)
+    share = 1 / sizes.to(x.dtype)
+    counted = (sizes > 1).to(x.dtype)
+    count = counted.sum().clamp_(min=1) if reduction == "mean" else torch.ones_like(share[0])
+    means = x.new_zeros(len(sizes), x.shape[1]).index_add_(0, places, x).mul_(share[:, None])
+    offsets = x - means.index_select(0, places)
+    own = targets.index_select(0, classes).to(x.dtype)
+    apart = share.new_zeros(len(share)).index_add_(0, places, offsets.square().sum(1))
+    excess = torch.addcmul(-own, apart, share)  # D_c - t_c
+    value = excess.square().sub_(own).mul_(counted).sum() / count
+    steering = None
+    if scale is not None:
+        steering, ratios = _misfit(own, scale.index_select(0, classes).to(x.dtype), counted, count)
+        value += ratios
+    each = counted.div_(count)
+
+    def by_embeddings() -> Tensor:
+        # the means take no part: the offsets from them sum to 0
+        return offsets.mul_((excess * each * share).mul_(4).index_select(0, places)[:, None])
+
+    def by_targets() -> Tensor:
+        slope = excess.mul(-2).sub_(1).mul_(each)
+        if steering is not None:
+            slope += steering
+        return torch.zeros_like(targets).index_add_(0, classes, slope.to(targets.dtype))
+
+    return value, by_embeddings, by_targets
+
+
+def _misfit(own: Tensor, scale: Tensor, counted: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """The slope by the targets of what keeps their ratios, and its value."""
+    scale, own = scale * counted, own * counted
     energy = scale.square().sum()
-    misfit = own - scale * ((scale * own).sum() / energy.clamp(min=torch.finfo(own.dtype).tiny))
-    return gap + 2 * energy * misfit.square().sum() / count.square()
-
-
-def _densities(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Per class of the batch: density, label, and whether it has two samples. All (batch,)."""
-    slots = class_slots(labels)
-    sums, counts = class_sums(embeddings, slots, len(labels))
-    share = 1 / counts.clamp(min=1)
-    means = sums * share[:, None]
-    offsets = (embeddings - means.index_select(0, slots)).square().sum(1)
-    densities = torch.zeros_like(share).index_add(0, slots, offsets) * share
-    classes = torch.zeros_like(labels).scatter_(0, slots, labels)
-    return densities, classes, counts >= 2
+    along = (scale * own).sum() / energy.clamp(min=torch.finfo(own.dtype).tiny)
+    misfit = torch.addcmul(own, scale, along, value=-1)
+    weight = energy.mul_(2) / count.square()
+    return (weight * misfit).mul_(2), misfit.square().sum() * weight
 
 
 class DensityAdaptivity(nn.Module):
@@ -93,7 +131,7 @@ class DensityAdaptivity(nn.Module):
 
     >>> penalty = DensityAdaptivity(num_classes=2)
     >>> penalty(torch.tensor([[0.0], [2.0]]), torch.tensor([1, 1]))
-    tensor(-0.2500, grad_fn=<DivBackward0>)
+    tensor(-0.2500, grad_fn=<_SlopedBackward>)
     """
 
     original: Tensor | None
@@ -115,21 +153,15 @@ class DensityAdaptivity(nn.Module):
         checks.finite("start", start)
         self.targets = nn.Parameter(torch.full((num_classes,), float(start)))
         if original is not None:
-            original = checks.one_of_each_class("original", original, num_classes).detach().clone()
-            if not bool((original >= 0).all()):
-                raise ValueError("original: expected densities of 0 or more")
+            _scale(original, num_classes, eta)
+            original = original.detach().clone()
             original = original / original.mean() if relative else original
         self.register_buffer("original", original)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return density(
-            embeddings,
-            labels,
-            self.targets,
-            self.original,
-            eta=self.eta,
-            reduction=self.reduction,
-        )
+        checks.vectors("embeddings", embeddings)
+        scale = None if self.original is None else self.original.pow(self.eta)
+        return _penalty(embeddings, labels, self.targets, scale, self.reduction)
 
     def extra_repr(self) -> str:
         return f"num_classes={len(self.targets)}, eta={self.eta}, reduction={self.reduction!r}"
