@@ -55,6 +55,16 @@ def test_training_keeps_lengths_and_eval_mode_makes_them_one() -> None:
     assert torch.equal(free(features, normalize=False).norm(dim=1), lengths)
 
 
+def test_normalized_embeddings_have_the_length_asked_for_in_training_and_one_at_test() -> None:
+    features = maps(6, 8, 2, 2)
+    head = Head(8, 5, normalize=True, length=4.0).double()
+    ones = torch.ones(6, dtype=torch.float64)
+    torch.testing.assert_close(head(features).norm(dim=1), 4 * ones)
+    torch.testing.assert_close(head.eval()(features).norm(dim=1), ones)
+    # as the loss sees them, also in eval mode
+    torch.testing.assert_close(head(features, normalize=True).norm(dim=1), 4 * ones)
+
+
 def test_a_zero_feature_has_a_zero_embedding_and_a_finite_gradient() -> None:
     head = Head(4, 3).eval()
     features = torch.zeros(2, 4, requires_grad=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from os import PathLike
 from typing import Any
 
@@ -33,7 +34,7 @@ from kinspace.models.zoo import (
     torchvision_names,
 )
 
-__all__ = ["BACKBONES", "Backbone", "make_backbone"]
+__all__ = ["BACKBONES", "Backbone", "find_backbone", "make_backbone"]
 
 BACKBONES: dict[str, Callable[..., Any]] = {
     "googlenet": GoogLeNet,
@@ -103,7 +104,7 @@ def make_backbone(
     if pretrained and weights is not None:
         raise ValueError("expected pretrained or a weights file, got both: choose one")
     options = dict(options or {})
-    library, short = _find(name)
+    library, short = find_backbone(name)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs as well
         trunk = _build(library, short, pretrained, in_channels, options)
@@ -114,23 +115,34 @@ def make_backbone(
     return backbone
 
 
-def _find(name: str) -> tuple[str, str]:
-    """The library of a name ("" for our own) and the name in it."""
+def find_backbone(name: str) -> tuple[str, str]:
+    """The library of a name ("" for our own) and the name in it.
+
+    >>> find_backbone("small"), find_backbone("timm:resnet50.a1_in1k")
+    (('', 'small'), ('timm', 'resnet50.a1_in1k'))
+    """
     prefix, colon, short = name.rpartition(":")
     if not colon and short in BACKBONES:
         return "", short
     libraries = [prefix] if prefix in LIBRARIES else [] if colon else list(LIBRARIES)
+    bare = short.partition(".")[0]  # timm's name.tag says which weights
     for library in libraries:
-        if short.split(".")[0] in LIBRARIES[library][0]():  # timm's name.tag says which weights
+        if bare in _names(library):
             return library, short
-    known = {known for names, _ in LIBRARIES.values() for known in names()}.union(BACKBONES)
-    near = get_close_matches(short, sorted(known), n=3)
-    advice = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    known = {known for library in LIBRARIES for known in _names(library)}.union(BACKBONES)
+    near = get_close_matches(bare, sorted(known), n=1)  # of a thousand names, the nearest only
+    advice = f"did you mean {near[0]!r}? " if near else ""
     raise ValueError(
         f"unknown backbone {name!r}; {advice}choose from: {', '.join(BACKBONES)}, "
         "or a name of timm.list_models() or torchvision.models.list_models(), "
         "with 'timm:' or 'torchvision:' before it to say which"
     )
+
+
+@cache
+def _names(library: str) -> list[str]:
+    # the libraries take long to list, timm seconds to import: each once, and only if asked for
+    return LIBRARIES[library][0]()
 
 
 def _build(

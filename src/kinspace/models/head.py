@@ -8,9 +8,9 @@ Pooling, over the positions of a map or the patches of a transformer:
             make the embedding layer twice as large
     token   a transformer's first token (the class token), not a pooling over patches
 
-In training the embeddings have length 1 if `normalize` says so, in eval mode always. Losses on
-unnormalized inner products (N-pair, ALMN) live or die by the length that embeddings start with:
-`calibrate` sets it. The layer starts from a normal distribution of variance 1 / dim, which keeps
+In training the embeddings have the length `length` if `normalize` says so, in eval mode always 1.
+Losses on inner products (N-pair, ALMN) live or die by the length: of unnormalized embeddings
+`calibrate` sets the one they start with. The layer starts from a normal distribution of variance 1 / dim, which keeps
 the length of its input on average, and bias 0.
 """
 
@@ -80,6 +80,7 @@ class Head(nn.Module):
         pooling: str = "avg",
         dropout: float = 0.0,
         normalize: bool = False,
+        length: float = 1.0,
         seed: int = 0,
         prefix_tokens: int = 0,
     ) -> None:
@@ -91,6 +92,7 @@ class Head(nn.Module):
             raise ValueError(f"dropout: expected a share below 1, got {dropout!r}")
         self.pooling = checks.choice("pooling", pooling, POOLINGS)
         self.normalize = normalize
+        self.length = checks.positive("length", length)
         self.seed = checks.whole("seed", seed, at_least=0)
         self.prefix_tokens = checks.whole("prefix_tokens", prefix_tokens, at_least=0)
         self.dim = in_features if dim is None else dim
@@ -104,14 +106,17 @@ class Head(nn.Module):
     def embed(self, pooled: Tensor, *, normalize: bool | None = None) -> Tensor:
         """Pooled features (batch, in_features) -> embeddings (batch, dim), float32 or better.
 
-        normalize None: in eval mode yes, in training as the head was told.
+        normalize None: in eval mode to length 1, in training as the head was told; else as if in
+        training, by this and not by what it was told.
         """
         embeddings = self.dropout(pooled)
         if self.linear is not None:
             embeddings = self.linear(embeddings)
         embeddings = raise_half(embeddings)
-        wanted = (self.normalize or not self.training) if normalize is None else normalize
-        return unit(embeddings) if wanted else embeddings
+        if normalize is None and not self.training:
+            return unit(embeddings)
+        wanted = self.normalize if normalize is None else normalize
+        return unit(embeddings) * self.length if wanted else embeddings
 
     def forward(self, features: Tensor, *, normalize: bool | None = None) -> Tensor:
         """`pool`, then `embed`."""
@@ -153,6 +158,7 @@ class Head(nn.Module):
             "pooling": self.pooling,
             "dropout": self.dropout.p,
             "normalize": self.normalize,
+            "length": self.length,
             "seed": self.seed,
         }
 

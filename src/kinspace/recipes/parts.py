@@ -92,8 +92,9 @@ class ModelPart:
 
     weights: a safetensors file; it goes before `pretrained`, which then is false. dim: of the
     embeddings, None: no embedding layer. pool: "avg", "max", "both" or "token". normalize: in
-    training (at test always). start_norm: the mean norm of the embeddings the head starts at where
-    they are not normalized; None leaves the initialization. options: of the backbone.
+    training to `length` (at test always, to 1). start_norm: the mean norm of the embeddings the
+    head starts at where they are not normalized; None leaves the initialization. options: of the
+    backbone.
     """
 
     backbone: str = "small"
@@ -103,6 +104,7 @@ class ModelPart:
     pool: str = "avg"
     dropout: float = 0.0
     normalize: bool = True
+    length: float = 1.0
     start_norm: float | None = 1.0
     freeze_batch_norm: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -120,7 +122,7 @@ class ModelPart:
         at_least(self, 1, "dim")
         known("pool", self.pool, POOLINGS, what="pooling")
         below_one("dropout", self.dropout)
-        above_zero(self, "start_norm")
+        above_zero(self, "length", "start_norm")
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
                 "pooling": part.pool,
                 "dropout": part.dropout,
                 "normalize": part.normalize,
+                "length": part.length,
                 "seed": seed,
             },
         },
