@@ -315,7 +315,7 @@ def test_the_pull_of_distances_is_their_gradient(
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12 * spread)
 
 
-@pytest.mark.parametrize("limit", [0, 2**24], ids=["table", "one by one"])
+@pytest.mark.parametrize("limit", [0, 100], ids=["table", "one by one"])
 def test_listed_distances_and_their_pull_are_those_of_paired_distances(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,16 +331,15 @@ def test_listed_distances_and_their_pull_are_those_of_paired_distances(
     torch.testing.assert_close(pull(weights), wanted, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("stripe", [1, 3, 5, 256])
-def test_n_pair_by_stripes_is_n_pair_on_the_whole_table(
-    stripe: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("per_class", [1, 2, 3])
+def test_n_pair_on_a_symmetric_table_is_n_pair_with_shifted_exponents(
+    per_class: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch = random_batch(5, classes=4, per_class=3, dim=6)
+    batch = random_batch(5, classes=4, per_class=per_class, dim=6)
     arguments = {"embeddings": batch.embeddings, "labels": batch.labels}
     monkeypatch.setattr(n_pair, "MODERATE", 0.0)
     expected = evaluate(n_pair.n_pair_loss, arguments)
     monkeypatch.setattr(n_pair, "MODERATE", math.inf)
-    monkeypatch.setattr(n_pair, "STRIPE", stripe)
     found = evaluate(n_pair.n_pair_loss, arguments)
     problem = disagreement(found, expected, value=1e-12, gradient=1e-12)
     assert problem is None, problem

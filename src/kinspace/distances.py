@@ -31,7 +31,7 @@ __all__ = [
 SMALL = 2**15  # numbers in the table of differences up to which it is simply made
 CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
 CHUNK = 2**22  # numbers of differences made at a time
-LISTED = 2**24  # numbers of differences up to which listed pairs are done one by one
+LISTED = 4  # tables of all pairs: listed ones are done one by one if their differences need less
 
 
 @full_precision
@@ -129,7 +129,7 @@ def listed_distances_with_pull(
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """||x_i - x_j|| of the pairs (i, j) in two lists, without a graph, and their pull.
 
-    By differences, or where these are too many from the table of all distances.
+    By differences, or where these would be too many from the table of all distances.
 
     >>> x = torch.tensor([[0.0], [3.0], [5.0]])
     >>> distances, pull = listed_distances_with_pull(x, torch.tensor([0, 0]), torch.tensor([1, 2]))
@@ -138,7 +138,7 @@ def listed_distances_with_pull(
             [ 1.],
             [ 0.]]))
     """
-    if first.numel() * x.shape[1] <= LISTED:
+    if first.numel() * x.shape[1] <= LISTED * len(x) ** 2:
         apart = x.index_select(0, first).sub_(x.index_select(0, second))
         distances = torch.linalg.vector_norm(apart, dim=1)
 

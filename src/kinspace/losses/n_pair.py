@@ -27,7 +27,6 @@ from kinspace.slopes import exponentials_, with_slopes
 __all__ = ["NPair", "center_softmax", "n_pair_loss"]
 
 MODERATE = 40.0  # squared lengths up to which exp(x_i . x_j) is far from the ends of float32
-STRIPE = 512  # rows of the half table that are done at a time; half as many of a small one
 
 
 @full_precision
@@ -54,7 +53,7 @@ def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0)
 def _value_and_slope(x: Tensor, labels: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
     index, partner, paired = next_same(labels)
     if _moderate(x):
-        return _by_stripes(x, index, partner, paired)
+        return _symmetric(x, index, partner, paired)
     partner, paired = partner[:, None], paired[:, None]
     logits = x @ x.T
     logits.sub_(logits.gather(1, partner)).scatter_(1, index, -math.inf)
@@ -76,40 +75,26 @@ def _moderate(x: Tensor) -> bool:
     return float(torch.linalg.vector_norm(x, dim=1).amax()) ** 2 <= MODERATE
 
 
-def _by_stripes(
+def _symmetric(
     x: Tensor, index: Tensor, partner: Tensor, paired: Tensor
 ) -> tuple[Tensor, Callable[[], Tensor]]:
-    """The same on half the table, which is symmetric if nothing is taken from its exponents.
+    """The same where nothing has to be taken from the exponents: the table is symmetric then.
 
-    The gradient by x_i . x_j is then E_ij (a_i + a_j), with one product back to the samples.
+    The gradient by x_i . x_j is E_ij (a_i + a_j), with no second table for its transpose.
     """
-    size = len(x)
-    partners = x.index_select(0, partner)
-    own = (x * partners).sum(1).exp_()
-    table = x.new_empty(size, size)
-    rows = STRIPE if size > STRIPE else -(-STRIPE // 2)
-    stripes = [
-        (start, start + rows, table[start : start + rows, start:]) for start in range(0, size, rows)
-    ]
-    for start, end, stripe in stripes:
-        torch.mm(x[start:end], x[start:].T, out=stripe).exp_()
-    table.scatter_(1, index, 0)
-    sums = torch.cat([stripe.sum(1) for _, _, stripe in stripes])
-    for _, end, stripe in stripes[:-1]:
-        sums[end:] += stripe[:, rows:].sum(0)
+    table = x @ x.T
+    column, live = partner[:, None], paired[:, None].to(x.dtype)
+    own = table.gather(1, column).exp_()
+    sums = table.exp_().scatter_(1, index, 0).sum(1, keepdim=True)
 
     def slope() -> Tensor:
-        shares = paired / (own + sums).mul_(size)
-        pull = (shares * sums).neg_()[:, None]
-        grad = (partners * pull).index_add_(0, partner, x * pull)
-        for start, end, stripe in stripes:
-            stripe.mul_(shares[start:end, None] + shares[start:])
-            grad[start:end].addmm_(stripe, x[start:])
-            if end < size:
-                grad[end:].addmm_(stripe[:, rows:].T, x[start:end])
-        return grad
+        shares = live / (own + sums).mul_(len(x))
+        pull = (shares * sums).neg_()
+        table.mul_(shares + shares.T)
+        table.scatter_add_(1, column, pull).scatter_add_(0, partner[None], pull.T)
+        return table @ x
 
-    return (sums / own).log1p_().mul_(paired).mean(), slope
+    return (sums / own).log1p_().mul_(live).mean(), slope
 
 
 @torch.no_grad()
