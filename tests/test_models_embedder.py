@@ -58,10 +58,7 @@ def test_an_embedding_is_the_head_of_the_pooled_features() -> None:
 def test_config_and_weights_restore_the_same_model(
     backbone: dict[str, Any], tmp_path: Path
 ) -> None:
-    head = {
-        **{"dim": 6, "pooling": "max", "dropout": 0.2},
-        **{"normalize": True, "length": 4.0, "seed": 3},
-    }
+    head = {"dim": 6, "pooling": "max", "dropout": 0.2, "normalize": True, "seed": 3}
     model = make_embedder({"backbone": backbone, "head": head})
     side = 28 if backbone["name"] == "two_conv" else 64
     batch = torch.randn(2, backbone.get("in_channels", 3), side, side)

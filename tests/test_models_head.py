@@ -57,7 +57,9 @@ def test_training_keeps_lengths_and_eval_mode_makes_them_one() -> None:
 
 def test_normalized_embeddings_have_the_length_asked_for_in_training_and_one_at_test() -> None:
     features = maps(6, 8, 2, 2)
-    head = Head(8, 5, normalize=True, length=4.0).double()
+    head = Head(8, 5, normalize=4.0).double()
+    assert head.config()["normalize"] == 4.0
+    assert head.normalize is True
     ones = torch.ones(6, dtype=torch.float64)
     torch.testing.assert_close(head(features).norm(dim=1), 4 * ones)
     torch.testing.assert_close(head.eval()(features).norm(dim=1), ones)

@@ -18,7 +18,7 @@ __all__ = ["Embedder", "make_embedder"]
 
 KEYS = {
     "backbone": ("name", "in_channels", "options", "seed"),
-    "head": ("dim", "pooling", "dropout", "normalize", "length", "seed"),
+    "head": ("dim", "pooling", "dropout", "normalize", "seed"),
 }
 
 
@@ -97,7 +97,7 @@ class Embedder(nn.Module):
 
         >>> model = make_embedder({"backbone": {"name": "two_conv"}, "head": {"dim": 2}})
         >>> sorted(model.config()["head"])
-        ['dim', 'dropout', 'length', 'normalize', 'pooling', 'seed']
+        ['dim', 'dropout', 'normalize', 'pooling', 'seed']
         """
         if not isinstance(self.backbone, Backbone):
             raise ValueError(

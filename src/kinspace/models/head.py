@@ -8,10 +8,10 @@ Pooling, over the positions of a map or the patches of a transformer:
             make the embedding layer twice as large
     token   a transformer's first token (the class token), not a pooling over patches
 
-In training the embeddings have the length `length` if `normalize` says so, in eval mode always 1.
-Losses on inner products (N-pair, ALMN) live or die by the length: of unnormalized embeddings
-`calibrate` sets the one they start with. The layer starts from a normal distribution of variance 1 / dim, which keeps
-the length of its input on average, and bias 0.
+In training the embeddings have length 1 if `normalize` is true, or the length it gives; in eval
+mode always 1. Losses on inner products (N-pair, ALMN) live or die by the length: of unnormalized
+embeddings `calibrate` sets the one they start with. The layer starts from a normal distribution of
+variance 1 / dim, which keeps the length of its input on average, and bias 0.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ class Head(nn.Module):
         *,
         pooling: str = "avg",
         dropout: float = 0.0,
-        normalize: bool = False,
-        length: float = 1.0,
+        normalize: bool | float = False,
         seed: int = 0,
         prefix_tokens: int = 0,
     ) -> None:
@@ -91,8 +90,8 @@ class Head(nn.Module):
         if checks.finite("dropout", dropout, at_least=0) >= 1:
             raise ValueError(f"dropout: expected a share below 1, got {dropout!r}")
         self.pooling = checks.choice("pooling", pooling, POOLINGS)
-        self.normalize = normalize
-        self.length = checks.positive("length", length)
+        self.normalize = bool(normalize)
+        self.length = checks.positive("normalize", float(normalize) or 1.0)  # true is 1
         self.seed = checks.whole("seed", seed, at_least=0)
         self.prefix_tokens = checks.whole("prefix_tokens", prefix_tokens, at_least=0)
         self.dim = in_features if dim is None else dim
@@ -157,8 +156,7 @@ class Head(nn.Module):
             "dim": None if self.linear is None else self.dim,
             "pooling": self.pooling,
             "dropout": self.dropout.p,
-            "normalize": self.normalize,
-            "length": self.length,
+            "normalize": self.normalize if self.length == 1 else self.length,
             "seed": self.seed,
         }
 
