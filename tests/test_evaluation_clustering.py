@@ -103,6 +103,19 @@ def test_one_seed_gives_one_result_and_blocks_change_nothing(
     assert torch.equal(first.clusters, kmeans(x, 20, seed=3).clusters)
 
 
+def test_in_the_end_each_sample_is_nearest_to_the_mean_of_its_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps look only at what has moved: the end must still be one of Lloyd's, over all centers."""
+    monkeypatch.setattr(partition, "TOLERANCE", 0.0)
+    x, _ = blobs(500, 40, 8, 0.9)
+    found = kmeans(x.double(), 40, iterations=500)
+    apart = ((x.double()[:, None] - found.centers) ** 2).sum(2)
+    assert torch.equal(apart.argmin(1), found.clusters)
+    by_hand = torch.stack([x[found.clusters == c].double().mean(0) for c in range(40)])
+    torch.testing.assert_close(found.centers, by_hand)
+
+
 def test_equal_points_and_more_clusters_than_points() -> None:
     found = kmeans(torch.ones(5, 2), 3)
     assert found.inertia == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from kinspace.evaluation import (
@@ -19,6 +20,7 @@ from kinspace.evaluation import (
     mean_and_spread,
     merged_pairs,
     near_duplicates,
+    nearest,
     recall_at_k,
     recall_gap,
     recovery_error,
@@ -128,6 +130,36 @@ def test_planted_wrong_labels_are_found_and_named() -> None:
         assert one.label == y[one.index]
         assert one.other - one.own >= 0.5
     assert [one.own - one.other for one in found] == sorted(one.own - one.other for one in found)
+
+
+def test_suspect_labels_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trouble, "ROWS", 17)
+    x, y = clumps(10, 120, 12, pull=0.8)
+    p = units(x)
+    expected = {}
+    for i in range(120):
+        order = np.argsort(-(p @ p[i]), kind="stable")
+        near = y[order[order != i][:6]]
+        shares = {c: (near == c).sum() / min(6, (y == c).sum() - (c == y[i])) for c in near}
+        own = shares.pop(y[i], 0.0)
+        shares = {c: share for c, share in shares.items() if (near == c).sum() >= 2}
+        if shares:
+            best = min(shares, key=lambda c: (-shares[c], c))
+            if shares[best] - own >= 0.3:
+                expected[i] = (best, own, shares[best])
+    found = suspect_labels(x, y, k=6, at_least=0.3)
+    assert {one.index: (one.suggested, one.own, one.other) for one in found} == expected
+    assert len(expected) > 10
+    _, known = nearest(torch.from_numpy(x), 6)
+    assert suspect_labels(x, y, at_least=0.3, neighbors=known) == found
+    assert confused_classes(x, y, neighbors=known) == confused_classes(x, y)
+
+
+def test_a_class_that_is_there_with_one_sample_casts_no_suspicion() -> None:
+    x, _ = clumps(11, 40, 5)
+    assert suspect_labels(x, np.arange(40)) == []
+    assert suspect_labels(np.eye(2), np.array([0, 1])) == []
+    assert suspect_labels(np.eye(2), np.array([0, 0])) == []
 
 
 def test_a_small_class_is_not_suspect_for_being_small() -> None:

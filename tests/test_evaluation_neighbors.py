@@ -13,6 +13,7 @@ import torch
 from kinspace.evaluation import (
     attribute_precision,
     attribute_precision_each,
+    classification,
     confusion_counts,
     error_rate,
     knc_predict,
@@ -63,6 +64,20 @@ def test_the_nearest_are_those_of_a_loop(
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_the_nearest_of_many_are_those_of_a_loop(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbors, "GROUP", 4)  # 75 groups of 301 columns, and one column more
+    x = np.random.default_rng(1).standard_normal((301, 5))
+    x[300] = x[7]
+    _, index = nearest(torch.from_numpy(x), 3, metric=metric)
+    for i in range(0, 301, 7):
+        expected = [j for _, j in order_of(x[i], x, metric) if j != i]
+        assert index[i].tolist() == expected[:3]
+    assert index[7, 0] == 300
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("x", [torch.ones(40, 3), torch.zeros(40, 3)])
 def test_equal_vectors_are_found_by_index(metric: str, x: torch.Tensor) -> None:
     _, index = nearest(x, 3, metric=metric)
@@ -101,6 +116,23 @@ def vote(rows: list[tuple[float, int]], y: Any, weight: Callable[[float], float]
     for d, j in rows:
         totals[y[j]] = totals.get(y[j], 0.0) + weight(d)
     return min(totals, key=lambda label: (-round(totals[label], 12), label))
+
+
+def test_knc_is_the_same_in_whatever_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    x, centers, labels = (
+        rng.standard_normal((50, 4)),
+        rng.standard_normal((30, 4)),
+        np.arange(30) % 6,
+    )
+    whole, classes = knc_scores(x, centers, labels, 0.5, nearest=7)
+    predicted = knc_predict(x, centers, labels, 0.5, nearest=7)
+    monkeypatch.setattr(classification, "BLOCK", 20)
+    monkeypatch.setitem(neighbors.BLOCK, "cpu", 90)
+    parts, _ = knc_scores(x, centers, labels, 0.5, nearest=7)
+    assert torch.equal(whole, parts)
+    np.testing.assert_array_equal(classes[whole.argmax(1).numpy()], predicted)
+    np.testing.assert_array_equal(knc_predict(x, centers, labels, 0.5, nearest=7), predicted)
 
 
 def test_knn_and_soft_knn_equal_a_loop() -> None:

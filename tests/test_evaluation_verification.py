@@ -8,10 +8,11 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from kinspace.evaluation import (
+    judge_threshold,
     open_set_metrics,
     open_set_threshold,
+    pair_scores,
     roc_curve,
-    verification,
     verification_metrics,
 )
 
@@ -38,7 +39,7 @@ def scored(x: Any, y: Any, metric: str) -> tuple[Any, Any]:
 def test_rates_are_those_of_all_pairs(
     metric: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(verification.BLOCK, "cpu", block)
+    monkeypatch.setitem(pair_scores.SIDE, "cpu", block)
     x, y = clumps(0, 90, 6)
     scores, same = scored(x, y, metric)
     roc = roc_curve(x, y, metric=metric)
@@ -104,11 +105,9 @@ def test_bootstrapped_rates_are_those_of_the_drawn_classes() -> None:
     """One draw by hand: a class drawn twice counts twice, two classes as the product."""
     x, y = clumps(5, 60, 5, pull=2.0)
     drawn = verification_metrics(x, y, fmr=0.2, samples=1, seed=3)
-    rng = np.random.default_rng(3)
-    first = rng.permutation(5)[:2]
-    rest = ~np.isin(y, first)
+    rest = ~np.isin(y, np.random.default_rng(3).permutation(5)[:2])
     labels = np.unique(y[rest])
-    weights = np.bincount(rng.integers(0, 3, 3), minlength=3)
+    weights = np.bincount(np.random.default_rng(3).integers(0, 3, 3), minlength=3)
     of = dict(zip(labels.tolist(), weights.tolist(), strict=True))
     hits, total = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
     xs, ys = x[rest], y[rest]
@@ -123,8 +122,33 @@ def test_bootstrapped_rates_are_those_of_the_drawn_classes() -> None:
         assert drawn["fmr_low"] == pytest.approx(hits[False] / total[False], rel=1e-6)
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_a_threshold_is_judged_on_all_pairs_in_whatever_parts(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = clumps(6, 70, 7)
+    scores, same = scored(x, y, metric)
+    threshold = float(np.quantile(scores, 0.6))
+    whole, rates = judge_threshold(x, y, threshold, metric=metric, samples=30)
+    assert rates["tmr"] == pytest.approx((scores[same] >= threshold).mean(), abs=1e-12)
+    assert rates["fmr"] == pytest.approx((scores[~same] >= threshold).mean(), abs=1e-12)
+    monkeypatch.setitem(pair_scores.SIDE, "cpu", 9)
+    monkeypatch.setattr(pair_scores, "CELLS", 4)
+    parts, same_rates = judge_threshold(x, y, threshold, metric=metric, samples=30)
+    assert same_rates == pytest.approx(rates, rel=1e-12)
+    assert parts.auc == pytest.approx(whole.auc, abs=1e-6)
+
+
+def test_a_threshold_above_all_scores_accepts_nothing() -> None:
+    x, y = clumps(7, 30, 3)
+    _, rates = judge_threshold(x, y, 1.5, samples=10)
+    assert set(rates.values()) == {0.0}
+
+
 def test_bad_input_is_refused() -> None:
     x, y = clumps(3, 20, 3)
+    with pytest.raises(ValueError, match="threshold"):
+        judge_threshold(x, y, float("nan"))
     with pytest.raises(ValueError, match="at least 4 classes, two for each half, got 3"):
         verification_metrics(x, y)
     with pytest.raises(ValueError, match="expected pairs of one class, got none"):

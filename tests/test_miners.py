@@ -205,3 +205,10 @@ def test_multi_similarity_without_a_margin_keeps_every_pair() -> None:
     assert index[:2][pulled[:2]].tolist() == [1, 0]
     assert pulled.any(1).tolist() == [True, True, False]
     assert pushed.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
+
+
+def test_a_positive_at_an_infinite_distance_has_the_farthest_negative() -> None:
+    x = torch.tensor([[-3e38], [3e38], [0.0], [1e19]])
+    triplets = semi_hard(x, torch.tensor([0, 0, 1, 2]))
+    assert triplets[:, :2].tolist() == [[0, 1], [1, 0]]
+    assert set(triplets[:, 2].tolist()) <= {2, 3}

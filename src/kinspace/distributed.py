@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["gather", "rank", "world_size"]
+__all__ = ["barrier", "gather", "rank", "world_size"]
 
 
 def rank() -> int:
@@ -38,6 +38,15 @@ def rank() -> int:
 def world_size() -> int:
     """How many processes there are."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def barrier() -> None:
+    """Wait for the other processes, where there are some.
+
+    >>> barrier()
+    """
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
 
 
 def gather(*tensors: Tensor, averaged: bool = False) -> tuple[Tensor, ...]:

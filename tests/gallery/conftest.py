@@ -1,6 +1,5 @@
 """One run, one server, one browser for all tests here."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,10 @@ from typing import Any
 import pytest
 
 import kinspace
+from browsers import chromium
 from gallery.servers import running, small_run
 from kinspace.bundle import Model
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which(
-    "google-chrome"
-)  # fmt: skip
+from kinspace.gallery.places import gallery_places
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +20,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model(run: Path) -> Model:
-    return kinspace.load(run, "cpu")
+    found = kinspace.load(run, "cpu")
+    gallery_places(found)  # kept in the folder: every server here has its map at once
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -32,14 +31,7 @@ def server(model: Model) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # not longer: its event loop would be in the way of others
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    with sync_api.sync_playwright() as playwright:
-        if CHROMIUM is None and not Path(playwright.chromium.executable_path).exists():
-            pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()

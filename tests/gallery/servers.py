@@ -20,6 +20,7 @@ from kinspace.gallery.app import make_app
 from kinspace.gallery.settings import Settings
 
 ROWS = 240
+READY = ('body[data-map="ready"]', "#list button")  # of the page
 
 
 def small_run(to: Path) -> Path:

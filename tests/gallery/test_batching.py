@@ -1,9 +1,11 @@
 """Many at one time get what one alone gets; too many are told at once."""
 
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -80,6 +82,28 @@ def test_a_full_queue_answers_at_once(run: Path, monkeypatch: pytest.MonkeyPatch
         assert upload(server, picture(3)).status_code == 200
 
 
+def test_a_full_queue_is_told_before_the_picture_is_sent(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = kinspace.load(run, "cpu")
+    gate = Gate(model, monkeypatch)
+    with running(model, Settings(queue=1)) as server, ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(upload, server, picture(0))
+        until(server, 1)
+        where = urlsplit(server)
+        with socket.create_connection((where.hostname, where.port), 60) as line:
+            head = (
+                f"POST /api/search HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 5000\r\n"
+                "Content-Type: multipart/form-data; boundary=b\r\n\r\n"
+            )
+            line.sendall(head.encode())  # and nothing of the body
+            assert b" 503 " in line.recv(65536).split(b"\r\n")[0]
+        gate.opened.set()
+        assert asked.result().status_code == 200
+        counted = 'requests_total{method="POST",route="/api/search",code="503"} 1'
+        assert counted in httpx.get(f"{server}/metrics").text
+
+
 def test_one_bad_input_does_not_spoil_the_batch() -> None:
     entered, opened = threading.Event(), threading.Event()
 
@@ -91,15 +115,17 @@ def test_one_bad_input_does_not_spoil_the_batch() -> None:
         return inputs
 
     batcher = Batcher(embed, size=8, places=8)
-    with ThreadPoolExecutor(4) as clients:
-        first = clients.submit(batcher.vector, torch.zeros(1))
-        assert entered.wait(30)
-        rest = [clients.submit(batcher.vector, torch.tensor([x])) for x in (1.0, -1.0, 2.0)]
-        opened.set()
-        assert first.result().tolist() == [0.0]
-        assert [rest[0].result().tolist(), rest[2].result().tolist()] == [[1.0], [2.0]]
-        with pytest.raises(RuntimeError, match="negative"):
-            rest[1].result()
+    first = batcher.ask(torch.zeros(1))
+    assert entered.wait(30)
+    rest = [batcher.ask(torch.tensor([x])) for x in (1.0, -1.0, 2.0, 3.0)]
+    assert rest[3].cancel()  # one who has gone
+    opened.set()
+    assert first.result(30).tolist() == [0.0]
+    assert [rest[0].result(30).tolist(), rest[2].result(30).tolist()] == [[1.0], [2.0]]
+    with pytest.raises(RuntimeError, match="negative"):
+        rest[1].result(30)
+    assert batcher.ask(torch.ones(1)).result(30).tolist() == [1.0]
+    assert batcher.pictures == 4
     batcher.close()
 
 

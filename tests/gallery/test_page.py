@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from gallery.servers import ROWS, picture, running
-from gallery.visits import Visit
+from browsers import Visit
+from gallery.servers import READY, ROWS, picture, running
 from kinspace.bundle import Model
 from kinspace.gallery.settings import Settings
 
 
 def open_page(browser: Any, server: str, **options: Any) -> Visit:
-    return Visit(
-        browser, server, server, viewport={"width": 1200, "height": 900}, **options
-    ).ready()
+    return Visit(browser, server, server, viewport={"width": 1200, "height": 900}, **options).ready(
+        *READY
+    )
 
 
 def test_a_click_shows_the_neighbors_and_back_goes_back(
@@ -126,14 +126,14 @@ def test_the_map_shows_a_picture_on_hover_and_searches_on_click(browser: Any, se
     visit.says("24 nearest pictures")
     assert visit.tab.locator("#results-title").inner_text() == f"Nearest to {name}"
     visit.tab.click("#map-in")
-    assert visit.tab.evaluate("kinspaceGallery.map.view().scale") == pytest.approx(1.5)
+    assert visit.tab.evaluate("kinspaceMap.view().scale") == pytest.approx(1.5)
     visit.tab.click("#map-reset")
     x, y = visit.on_map(7)
     visit.tab.mouse.move(x, y)
     visit.tab.mouse.down()
     visit.tab.mouse.move(x + 60, y, steps=4)
     visit.tab.mouse.up()
-    assert visit.tab.evaluate("kinspaceGallery.map.view().x") == pytest.approx(60, abs=20)
+    assert visit.tab.evaluate("kinspaceMap.view().x") == pytest.approx(60, abs=20)
     visit.close()
 
 
@@ -182,7 +182,7 @@ def test_it_fits_a_phone_in_light_and_dark(browser: Any, server: str, scheme: st
     visit = Visit(
         browser, server, server, viewport={"width": 360, "height": 740}, has_touch=True,
         is_mobile=True, color_scheme=scheme,
-    ).ready()  # fmt: skip
+    ).ready(*READY)  # fmt: skip
     assert visit.tab.evaluate("document.documentElement.scrollWidth") <= 360
     small = visit.tab.evaluate(
         """() => [...document.querySelectorAll("button, select, .button")].filter(each =>
@@ -206,7 +206,7 @@ def test_the_page_asks_for_the_token(browser: Any, model: Model) -> None:
         visit.tab.locator("#login-error").wait_for(state="visible")
         visit.tab.fill("#token", "moths-fly-at-night")
         visit.tab.keyboard.press("Enter")
-        visit.ready()
+        visit.ready(*READY)
         assert dialog.is_hidden()
         visit.tab.wait_for_function("() => document.querySelector('#list img').naturalWidth > 0")
         visit.close(mistakes=("401",))

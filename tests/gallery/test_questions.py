@@ -77,12 +77,14 @@ def test_classes_and_map_describe_the_table(server: str, model: Model) -> None:
     for label in np.unique(table.labels).tolist():
         assert counts[table.class_name(label)] == int((table.labels == label).sum())
     places = httpx.get(f"{server}/api/map").json()
-    assert places["ids"] == list(table.ids)
-    assert places["labels"] == table.labels.tolist()
-    assert len(places["x"]) == ROWS
+    assert places["state"] == "ready"
+    assert len(places["x"]) == len(places["y"]) == ROWS
     assert 0 <= min(places["x"] + places["y"]) <= max(places["x"] + places["y"]) <= 10_000
+    pictures = httpx.get(f"{server}/api/pictures").json()
+    assert pictures["ids"] == list(table.ids)
+    assert pictures["labels"] == table.labels.tolist()
     for place, name in enumerate(table.attribute_names):
-        packed = np.frombuffer(base64.b64decode(places["attributes"][name]), np.uint8)
+        packed = np.frombuffer(base64.b64decode(pictures["attributes"][name]), np.uint8)
         bits = np.unpackbits(packed, bitorder="little")[:ROWS]
         assert bits.tolist() == (table.attributes[:, place] > 0.5).astype(int).tolist()
 

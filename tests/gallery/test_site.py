@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gallery.servers import ROWS
-from gallery.visits import Visit
+from browsers import Visit
+from gallery.servers import READY, ROWS
 from kinspace.bundle import Model
 from kinspace.cli import app
 from kinspace.gallery import write_site
@@ -38,7 +38,7 @@ def test_it_holds_what_the_model_answers(site: Path, model: Model) -> None:
 
 def test_it_works_from_the_disk_without_a_server(browser: Any, site: Path, model: Model) -> None:
     here = site.resolve().as_uri()
-    visit = Visit(browser, f"{here}/index.html", here, offline=True).ready()
+    visit = Visit(browser, f"{here}/index.html", here, offline=True).ready(*READY)
     assert "this page is files alone" in visit.tab.locator("#drop-help").inner_text()
     assert visit.tab.locator("#file").count() == 0
     card = visit.tab.locator("#list button").nth(2)

@@ -1,66 +1,24 @@
 """The page in a real browser: no errors, no requests, light and dark, small and large, alive."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which(
-    "google-chrome"
-)  # fmt: skip
+from browsers import Visit, chromium
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # not longer: its event loop would be in the way of others
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    with sync_api.sync_playwright() as playwright:
-        if CHROMIUM is None and not Path(playwright.chromium.executable_path).exists():
-            pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
-class Visit:
-    """A page that is open, and everything that should not happen on it."""
-
-    def __init__(self, browser: Any, page: Path, **options: Any) -> None:
-        self.context = browser.new_context(offline=True, **options)
-        self.tab = self.context.new_page()
-        self.bad: list[str] = []
-        self.tab.on("console", lambda message: self.bad.append(f"console: {message.text}"))
-        self.tab.on("pageerror", lambda error: self.bad.append(f"error: {error}"))
-        self.tab.route("**/*", self._only_the_page)
-        self.url = page.resolve().as_uri()
-        self.tab.goto(self.url)
-        self.tab.wait_for_selector('.stage[data-ready="yes"]')
-
-    def _only_the_page(self, route: Any) -> None:
-        if route.request.url == self.url or route.request.url.startswith("data:"):
-            route.continue_()
-        else:
-            self.bad.append(f"request: {route.request.url}")
-            route.abort()
-
-    def on_map(self, number: int) -> tuple[float, float]:
-        self.tab.locator("#map").scroll_into_view_if_needed()
-        x, y = self.tab.evaluate(
-            """number => {
-                const place = kinspaceMap.place(number);
-                const box = document.getElementById("map").getBoundingClientRect();
-                return [box.left + place.x, box.top + place.y];
-            }""",
-            number,
-        )
-        return x, y
-
-    def close(self) -> None:
-        self.context.close()
-        assert self.bad == []
+def visit_to(browser: Any, page: Path, **options: Any) -> Visit:
+    url = page.resolve().as_uri()
+    visit = Visit(browser, url, url, offline=True, **options)
+    return visit.ready('.stage[data-ready="yes"]')
 
 
 def color(visit: Visit, selector: str, name: str) -> tuple[int, ...]:
@@ -87,7 +45,7 @@ def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
 def test_light_and_dark_have_enough_contrast_and_no_errors(
     browser: Any, page: Path, scheme: str
 ) -> None:
-    visit = Visit(browser, page, color_scheme=scheme)
+    visit = visit_to(browser, page, color_scheme=scheme)
     ground = color(visit, "section", "backgroundColor")
     assert (sum(ground) > 600) == (scheme == "light")
     for selector in ("main p", ".note", "nav a", "td.n", "figcaption", ".yes", ".no"):
@@ -97,7 +55,7 @@ def test_light_and_dark_have_enough_contrast_and_no_errors(
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1400])
 def test_no_width_needs_scrolling_to_the_side(browser: Any, page: Path, width: int) -> None:
-    visit = Visit(browser, page, viewport={"width": width, "height": 800})
+    visit = visit_to(browser, page, viewport={"width": width, "height": 800})
     visit.tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width
     visit.close()
@@ -106,7 +64,7 @@ def test_no_width_needs_scrolling_to_the_side(browser: Any, page: Path, width: i
 def test_hovering_names_a_picture_and_clicking_lists_its_neighbors(
     browser: Any, page: Path
 ) -> None:
-    visit = Visit(browser, page, viewport={"width": 1200, "height": 1000})
+    visit = visit_to(browser, page, viewport={"width": 1200, "height": 1000})
     tip, panel = visit.tab.locator("#map-tip"), visit.tab.locator("#map-panel")
     assert tip.is_hidden()
     visit.tab.mouse.move(*visit.on_map(7))
@@ -124,7 +82,7 @@ def test_hovering_names_a_picture_and_clicking_lists_its_neighbors(
 
 
 def test_the_map_zooms_and_moves_by_mouse_and_by_keys(browser: Any, page: Path) -> None:
-    visit = Visit(browser, page, viewport={"width": 1200, "height": 1000})
+    visit = visit_to(browser, page, viewport={"width": 1200, "height": 1000})
     view = "kinspaceMap.view()"
     visit.tab.click("#map-in")
     assert visit.tab.evaluate(view)["scale"] == pytest.approx(1.5)
@@ -145,12 +103,11 @@ def test_the_map_zooms_and_moves_by_mouse_and_by_keys(browser: Any, page: Path) 
     visit.tab.keyboard.press("Enter")
     assert visit.tab.locator("#map-panel li").count() == 6
     visit.tab.select_option("#map-class", label="digit 7")
-    visit.tab.wait_for_timeout(50)
     visit.close()
 
 
 def test_it_prints(browser: Any, page: Path, tmp_path: Path) -> None:
-    visit = Visit(browser, page)
+    visit = visit_to(browser, page)
     visit.tab.emulate_media(media="print")
     assert not visit.tab.locator("nav").is_visible()
     assert len(visit.tab.pdf(path=tmp_path / "report.pdf")) > 20_000

@@ -112,6 +112,19 @@ def test_a_run_under_way_and_a_folder_without_a_run_are_errors(run: Run, tmp_pat
         evaluate(tmp_path)
 
 
+def test_a_training_that_led_nowhere_is_noted(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(run.folder, folder)
+    results = json.loads((folder / "results.json").read_text())
+    said = []
+    for step in (0, 8):
+        (folder / "results.json").write_text(json.dumps(results | {"selected_step": step}))
+        said.append(
+            any("no step of the training was better" in note for note in evaluate(folder).notes)
+        )
+    assert said == [True, False]
+
+
 def test_half_of_each_class_is_known_and_names_the_other_half() -> None:
     table = blobs(noise=2.0)
     assert table.labels is not None
@@ -191,6 +204,15 @@ def test_the_same_seed_gives_the_same_evaluation_and_another_does_not() -> None:
     assert one == same
     assert one["classification"] != other["classification"]
     assert one["retrieval"] == other["retrieval"]
+
+
+def test_a_large_table_is_clustered_less_often_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kinspace.evaluation.summary.OPERATIONS", 1.0)
+    found = summarize(blobs())
+    assert (found.clustering["restarts"], found.clustering["nmi_spread"]) == (1, 0)
+    assert "clustering: 1 K-means instead of 5; a GPU makes all" in found.notes
 
 
 def test_attributes_are_reported_by_attribute_and_beside_chance() -> None:

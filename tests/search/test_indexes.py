@@ -1,6 +1,7 @@
 """Laws that hold for every search, against a loop in float64."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,24 @@ from kinspace.search import (
     MilvusIndex,
     recall_against_exact,
 )
+from milvus_servers import milvus_place, server
 
 Make = Callable[[int], Any]
 
 
-@pytest.fixture(params=["exact", "faiss", "milvus"])
+@pytest.fixture(params=["exact", "faiss", "file", server])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    opened = []
+    """Each search; Milvus in a file, and on a server if there is one."""
+    with ExitStack() as opened:
 
-    def new(dim: int) -> Index:
-        if request.param == "milvus":
-            opened.append(MilvusIndex(tmp_path / "vectors.db", dim, name=f"set_{len(opened)}"))
-            return opened[-1]
-        return SEARCHES[request.param](dim)
+        def new(dim: int) -> Index:
+            if request.param in SEARCHES:
+                return SEARCHES[request.param](dim)
+            index = opened.enter_context(milvus_place(request.param, tmp_path)).open(dim)
+            opened.callback(index.close)
+            return index
 
-    yield new
-    for index in opened:
-        index.close()
+        yield new
 
 
 def vectors(count: int, dim: int, seed: int = 0) -> Any:
@@ -78,6 +80,7 @@ def test_filters_by_label_and_attribute(make: Make) -> None:
     every = np.arange(60)
     for where, fits in (
         ({"label": 1}, labels == 1),
+        ({"label": np.int64(1), "size=big": np.True_}, (labels == 1) & big),
         ({"label": [0, 2]}, labels != 1),
         ({"color": 'say "ü"'}, every % 2 == 0),
         ({"color": ["red"], "label": [2], "size=big": True}, (every % 6 == 5) & big),

@@ -1,6 +1,10 @@
-"""What only the database does, against a real milvus-lite file: versions, moves, wrong requests."""
+"""What only the database does: versions, moves, wrong requests.
+
+Against a real milvus-lite file, and a real server where KINSPACE_MILVUS_URL names one.
+"""
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,21 +12,28 @@ import numpy as np
 import pytest
 
 from kinspace.search import MilvusIndex
+from milvus_servers import Place, milvus_place, server
+
+
+@pytest.fixture(params=["file", server])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with milvus_place(request.param, tmp_path) as found:
+        yield found
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[MilvusIndex]:
-    made = MilvusIndex(tmp_path / "birds.db", 3, name="birds")
+def index(place: Place) -> Iterator[MilvusIndex]:
+    made = place.open(3)
     yield made
     made.close()
 
 
-def test_another_model_takes_over_without_a_gap(index: MilvusIndex, tmp_path: Path) -> None:
+def test_another_model_takes_over_without_a_gap(index: MilvusIndex, place: Place) -> None:
     index.add(np.eye(3), [0, 1, 2])
-    other = MilvusIndex(tmp_path / "birds.db", name="birds")  # another holder of the name
+    other = place.open()  # another holder of the name
     fresh = index.next_version()
-    assert index.collection == "birds_v1"
-    assert fresh.collection == "birds_v2"
+    assert index.collection == f"{place.name}_v1"
+    assert fresh.collection == f"{place.name}_v2"
     fresh.add(-np.eye(3), [0, 1, 2])
     fresh.add(np.eye(3), [3, 4, 5])
     # searches go on in the old one while the new one fills
@@ -30,22 +41,65 @@ def test_another_model_takes_over_without_a_gap(index: MilvusIndex, tmp_path: Pa
     assert len(other) == 3
     fresh.publish()
     for holder in (index, other):
-        assert holder.collection == "birds_v2"
+        assert holder.collection == f"{place.name}_v2"
         assert holder.search(np.eye(3)[:1], 1)[0].tolist() == [[3]]
         assert len(holder) == 6
     for published in (fresh, index, other):  # once is enough
         published.publish()
         assert len(published) == 6
-    assert fresh.next_version().collection == "birds_v3"
+    assert len(fresh.versions()) == 2  # searches under way may need the first
+    third = fresh.next_version()
+    third.publish()
+    assert sorted(index.versions()) == [f"{place.name}_v2", f"{place.name}_v3"]
+    fourth = third.next_version()
+    fourth.publish(drop_old=True)
+    assert index.versions() == [index.collection] == [f"{place.name}_v4"]
+    other.close()
 
 
-def test_the_old_version_can_be_kept_to_go_back_to(index: MilvusIndex) -> None:
+def test_searches_go_on_while_another_model_takes_over(index: MilvusIndex, place: Place) -> None:
+    """A thread that never stops asking gets the old answer or the new one, and no error."""
+    index.add(np.eye(3), [0, 1, 2])
+    answers: list[int] = []
+    errors: list[ValueError] = []
+    done = threading.Event()
+    other = place.open()
+
+    def ask() -> None:
+        while not done.is_set():
+            try:
+                answers.append(int(other.search(np.eye(3)[:1], 1)[0][0, 0]))
+            except ValueError as error:
+                errors.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for start in (10, 20, 30):
+        fresh = index.next_version()
+        fresh.add(np.eye(3), [start, start + 1, start + 2])
+        fresh.publish()
+    before = len(answers)
+    while len(answers) < before + 3 and not errors:
+        done.wait(0.01)
+    done.set()
+    asking.join()
+    other.close()
+    assert not errors
+    assert set(answers) <= {0, 10, 20, 30}
+    assert (answers[0], answers[-1]) == (0, 30)
+    assert answers == sorted(answers)  # never back to an old one
+
+
+def test_a_model_of_another_dimension_takes_over_too(index: MilvusIndex, place: Place) -> None:
     index.add(np.eye(3), [0, 1, 2])
     fresh = index.next_version(dim=5)
     assert (index.dim, fresh.dim) == (3, 5)
-    fresh.publish(drop_old=False)
-    back = index.next_version()
-    assert back.collection == "birds_v3"
+    fresh.add(np.eye(5), range(5))
+    fresh.publish()
+    assert sorted(fresh.versions()) == [f"{place.name}_v1", f"{place.name}_v2"]
+    assert index.search(np.eye(5)[4:], 1)[0].tolist() == [[4]]
+    assert index.dim == 5
+    assert index.next_version().collection == f"{place.name}_v3"
 
 
 def test_many_rows_go_in_by_several_requests(index: MilvusIndex) -> None:
@@ -53,6 +107,14 @@ def test_many_rows_go_in_by_several_requests(index: MilvusIndex) -> None:
     index.add(x, np.arange(2500))
     assert len(index) == 2500
     assert index.search(x[2400:2402], 1)[0].tolist() == [[2400], [2401]]
+
+
+def test_all_of_a_name_can_be_dropped(index: MilvusIndex, place: Place) -> None:
+    index.next_version()
+    index.drop()
+    assert index.versions() == []
+    with pytest.raises(ValueError, match=f"dim: expected one, since there is no '{place.name}'"):
+        place.open()
 
 
 def test_a_copied_database_is_found_beside_its_file(tmp_path: Path) -> None:
@@ -67,13 +129,18 @@ def test_a_copied_database_is_found_beside_its_file(tmp_path: Path) -> None:
     again.close()
 
 
-def test_says_what_is_wrong(index: MilvusIndex, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="dim: expected 3, that of 'birds'"):
-        MilvusIndex(tmp_path / "birds.db", 4, name="birds")
-    with pytest.raises(ValueError, match="dim: expected one, since there is no 'fish'"):
-        MilvusIndex(tmp_path / "birds.db", name="fish")
+def test_says_what_is_wrong(index: MilvusIndex, place: Place) -> None:
+    with pytest.raises(ValueError, match=f"dim: expected 3, that of '{place.name}'"):
+        place.open(4)
+    with pytest.raises(ValueError, match="dim: expected one, since there is no 'fish_of_kinspace'"):
+        MilvusIndex(place.uri, name="fish_of_kinspace")
     with pytest.raises(ValueError, match="name: expected letters, digits and _, got 'a b'"):
-        MilvusIndex(tmp_path / "birds.db", 3, name="a b")
+        MilvusIndex(place.uri, 3, name="a b")
+    with pytest.raises(ValueError, match=f"got '{place.name}_v1', which is a collection of its"):
+        MilvusIndex(place.uri, 3, name=f"{place.name}_v1")
+
+
+def test_says_what_is_wrong_with_a_file_or_address(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="uri: expected no password in it"):
         MilvusIndex("http://me:secret@localhost:19530", 3)
     (tmp_path / "text").write_text("[]")

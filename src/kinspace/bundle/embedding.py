@@ -69,9 +69,9 @@ def embed_to_file(
         parts = out.with_name(f"{out.name}.parts")
         # every process checks, so that all of them stop where the plan is another
         _planned(parts, _plan(model, dataset, shard), write=rank == 0)
-        _together()
         starts = range(0, len(dataset), shard)
         todo = [at for at in starts if not _file(parts, at).exists()]
+        distributed.barrier()  # all have looked before the first shard is written
         for number, at in enumerate(todo[rank::world]):
             rows = range(at, min(at + shard, len(dataset)))
             table = _embedded(model, dataset, rows, progress=None, **options)
@@ -79,7 +79,7 @@ def embed_to_file(
             if progress is not None:
                 done = len(starts) - len(todo) + (number + 1) * world
                 progress(min(done * shard, len(dataset)), len(dataset))
-        _together()
+        distributed.barrier()
         if rank:
             return None
         table = EmbeddingTable.concat([EmbeddingTable.load(_file(parts, at)) for at in starts])
@@ -93,11 +93,6 @@ def embed_to_file(
 
 def _file(parts: Path, start: int) -> Path:
     return parts / f"{start:012}.npz"
-
-
-def _together() -> None:
-    if dist.is_available() and dist.is_initialized():
-        dist.barrier()
 
 
 def _plan(model: Model, dataset: Dataset, shard: int) -> dict[str, Any]:

@@ -114,8 +114,7 @@ class Gallery:
         found: dict[str, Any] = {}
         for name, values in where.items():
             if name == "class":
-                names = [values] if isinstance(values, str) else values
-                assert isinstance(names, Sequence)
+                names = values if isinstance(values, (list, tuple)) else [values]
                 found["label"] = [checks.named("class", str(each), numbers) for each in names]
             else:
                 found[checks.named("attribute", name, self._filters)] = values

@@ -130,7 +130,10 @@ class Model:
         was trained with clusters (Magnet). Unknown where not even the nearest picture is as similar
         as the threshold `known`; without thresholds nothing is unknown.
         """
-        vector = self._one(image)
+        return self.classify_vector(self._one(image), k)
+
+    def classify_vector(self, vector: NDArray[Any], k: int = 10) -> Verdict:
+        """The same of a vector (dim,), as `encode` makes them."""
         gallery = self._gallery()
         near = self.near(vector, k)
         index = self.about["recipe"].get("index")

@@ -14,6 +14,7 @@ from kinspace.cli.hierarchy import hierarchy_command
 from kinspace.cli.index import index_command
 from kinspace.cli.methods import methods_command
 from kinspace.cli.report import report_command
+from kinspace.cli.reproduce import reproduce_command
 from kinspace.cli.search import search_command
 from kinspace.cli.serve import serve_command
 from kinspace.cli.train import train_command
@@ -32,6 +33,7 @@ app.command("hierarchy")(hierarchy_command)
 app.command("index")(index_command)
 app.command("methods")(methods_command)
 app.command("report")(report_command)
+app.command("reproduce")(reproduce_command)
 app.command("search")(search_command)
 app.command("serve")(serve_command)
 app.command("train")(train_command)

@@ -8,23 +8,22 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import told
+from kinspace.cli.options import Batch, Data, Device, Readers, RunFolder
 from kinspace.cli.progress import bar
 
 __all__ = ["embed_command"]
 
 
 def embed_command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[
-        str, typer.Argument(help="A folder, a table, an archive, NAME:FOLDER, digits or moths.")
-    ],
+    run: RunFolder,
+    data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="The table to write, ending in .npz.")],
     shard: Annotated[
         int, typer.Option(min=1, help="Pictures between two saves; a stopped run goes on there.")
     ] = 8192,
-    batch: Annotated[int, typer.Option(min=1, help="Pictures through the model at a time.")] = 64,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read pictures.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; else a GPU if any.")] = None,
+    batch: Batch = 64,
+    workers: Readers = 0,
+    device: Device = None,
 ) -> None:
     """Embed pictures into a table of vectors, classes and names.
 

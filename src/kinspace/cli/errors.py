@@ -27,5 +27,6 @@ def told() -> Iterator[None]:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
     except OSError as error:
-        typer.echo(str(error.strerror or error), err=True)
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(where + str(error.strerror or error), err=True)
         raise typer.Exit(1) from None

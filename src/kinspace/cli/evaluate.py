@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from kinspace.cli.errors import told
@@ -25,13 +26,14 @@ DATA = "Where the run's data is now, or other data to judge it on."
 
 @contextmanager
 def telling() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows, on a terminal, what is being done."""
+    """Yield a function that shows, on a terminal, what is being done and since when."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda text: None
-        return
-    with console.status("") as line:
-        yield lambda text: line.update(f"{text} ...")
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda text: shown.update(task, description=f"{text} ...")
 
 
 def evaluate_command(
@@ -63,11 +65,13 @@ def evaluate_command(
 
 def show(found: Evaluation) -> None:
     """The main measures as tables."""
+    from kinspace.data.check_report import counted
     from kinspace.report.verdict import percent
 
     console = Console()
     test = found.parts["test"]
-    title = f"{found.name}: {test['pictures']:,} pictures in {test['classes']:,} classes"
+    classes = counted(test["classes"], "class", "classes")
+    title = f"{found.name}: {counted(test['pictures'], 'picture')} in {classes}"
     console.print(title, markup=False, highlight=False, soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
@@ -91,7 +95,8 @@ def _rows(found: Evaluation) -> Iterator[tuple[str, str]]:
 
     c = found.clustering
     for name, words in (("nmi", "NMI"), ("ami", "AMI"), ("f1", "pairwise F1")):
-        yield words, f"{percent(c[name])} ± {percent(c[f'{name}_spread'])}"
+        spread = f" ± {percent(c[f'{name}_spread'])}" if c["restarts"] > 1 else ""
+        yield words, f"{percent(c[name])}{spread}"
     if (k := found.classification) is not None:
         errors = k["errors"]
         yield (

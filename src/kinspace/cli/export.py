@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import told
+from kinspace.cli.options import RunFolder
 
 __all__ = ["export_command"]
 
@@ -15,7 +16,7 @@ CHECKED = 32  # pictures
 
 
 def export_command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
     data: Annotated[
         str | None, typer.Option(help="Pictures to check it on; by default the run's own.")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kinspace.cli.errors import told
+from kinspace.cli.options import Batch, Device, Readers, RunFolder
 from kinspace.cli.progress import bar
 
 __all__ = ["index_command"]
 
+OWNERS = {"kind": "faiss", "uri": "milvus", "name": "milvus"}  # options of one backend
+
 
 def index_command(  # noqa: PLR0913 - every option of the command is a parameter
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     data: Annotated[
         str | None, typer.Argument(help="The pictures to search in; by default the run's own.")
     ] = None,
@@ -23,9 +25,13 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     uri: Annotated[
         str | None, typer.Option(help="Of milvus: a cluster's URL; else a file in the run folder.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Pictures through the model at a time.")] = 64,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read pictures.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; else a GPU if any.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Of milvus: a collection; what it held is searched until this is ready."),
+    ] = None,
+    batch: Batch = 64,
+    workers: Readers = 0,
+    device: Device = None,
 ) -> None:
     """Make pictures the gallery of a run, and set the thresholds on its validation classes.
 
@@ -36,7 +42,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
         from kinspace.search import recall_against_exact
         from kinspace.search.exact import ExactIndex
 
-        options = _options(backend, kind, uri)
+        options = _options(backend, {"kind": kind, "uri": uri, "name": name})
         with bar("embedding") as progress:
             model = index_run(
                 run,
@@ -68,9 +74,12 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 typer.echo(f"on the test classes {found.test_tmr:.1%} and {found.test_fmr:.1%}")
 
 
-def _options(backend: str, kind: str | None, uri: str | None) -> dict[str, Any]:
-    for name, value, of in (("--kind", kind, "faiss"), ("--uri", uri, "milvus")):
-        if value is not None and backend != of:
-            raise ValueError(f"{name}: expected with --backend {of} alone, got {backend}")
-    options = {"kind": kind, "uri": uri}
-    return {name: value for name, value in options.items() if value is not None}
+def _options(backend: str, given: dict[str, str | None]) -> dict[str, Any]:
+    """What was given, where it is an option of the backend."""
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in options:
+        if backend != OWNERS[name]:
+            raise ValueError(
+                f"--{name}: expected with --backend {OWNERS[name]} alone, got {backend}"
+            )
+    return options

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import told
+from kinspace.cli.options import Device, Indexed, Json
 
 if TYPE_CHECKING:  # takes seconds to import
     from kinspace.bundle import Verdict
@@ -20,11 +21,11 @@ __all__ = ["search_command"]
 
 
 def search_command(
-    run: Annotated[Path, typer.Argument(help="A run folder with a gallery (kinspace index).")],
+    run: Indexed,
     picture: Annotated[Path, typer.Argument(help="The picture to look for.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbors.")] = 10,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; else a GPU if any.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Find the pictures of the gallery nearest to a picture, and say what it is.
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kinspace.cli.errors import told
+from kinspace.cli.options import Batch, Device, Indexed
 
 __all__ = ["serve_command"]
 
 
 def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
-    run: Annotated[Path, typer.Argument(help="A run folder with a gallery (kinspace index).")],
+    run: Indexed,
     data: Annotated[
         str | None, typer.Argument(help="Where its pictures are; by default the run's own data.")
     ] = None,
@@ -33,8 +33,8 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     upload_mb: Annotated[int, typer.Option(min=1, help="Of a picture, at most.")] = 10,
     megapixels: Annotated[int, typer.Option(min=1, help="Of a picture, at most.")] = 40,
     queue: Annotated[int, typer.Option(min=1, help="Pictures asked about at one time.")] = 32,
-    batch: Annotated[int, typer.Option(min=1, help="Pictures through the model at a time.")] = 16,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; else a GPU if any.")] = None,
+    batch: Batch = 16,
+    device: Device = None,
 ) -> None:
     """Open the gallery as a page, with a JSON interface under it (/docs).
 

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import told
-from kinspace.recipes import changed, parse_set, read_recipe
+from kinspace.cli.options import (
+    Cache,
+    Change,
+    Data,
+    Device,
+    Method,
+    Precision,
+    Quiet,
+    Samples,
+    Seed,
+    SkipBad,
+    Split,
+    Steps,
+    Workers,
+)
+from kinspace.cli.recipe import with_options
+from kinspace.recipes import read_recipe
 from kinspace.training import Search, parse_range, tune
-from kinspace.training.building import with_batch
 from kinspace.training.loop import Stopped
 from kinspace.training.settings import main_process
 
 __all__ = ["tune_command"]
 
-Text = str | None
-Whole = int | None
-
 
 def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
-    data: Annotated[
-        str, typer.Argument(help="A folder, a table, an archive, NAME:FOLDER, digits or moths.")
-    ],
-    method: Annotated[
-        str, typer.Option(help="A method (kinspace methods lists them) or a recipe file.")
-    ] = "magnet",
+    data: Data,
+    method: Method = "magnet",
     trials: Annotated[int, typer.Option(min=1, help="How many trainings, all in all.")] = 20,
     sampler: Annotated[str, typer.Option(help="random, or optuna (extra tune).")] = "random",
     ranges: Annotated[
@@ -38,29 +46,20 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
             help="KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=a,b,c beside the recipe's; repeatable.",
         ),
     ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of the recipe, loss.beta=2; may be repeated."),
-    ] = None,
-    steps: Annotated[Whole, typer.Option(min=1, help="How long each.")] = None,
-    batch: Annotated[Whole, typer.Option(min=2, help="Samples a step.")] = None,
+    change: Change = None,
+    steps: Steps = None,
+    batch: Samples = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder of the search; the same one goes on.")
     ] = None,
-    split: Annotated[
-        Text, typer.Option(help="zero_shot, official, stratified or all; else the recipe's.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
-    device: Annotated[Text, typer.Option(help="cpu, cuda, cuda:1; else a GPU if any.")] = None,
-    precision: Annotated[Text, typer.Option(help="float32, bf16 or fp16.")] = None,
-    cache: Annotated[
-        str, typer.Option(help="Decoded pictures: auto, memory, gpu, none, or a folder.")
-    ] = "auto",
-    workers: Annotated[Whole, typer.Option(min=0, help="Processes that read pictures.")] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing on the way.")] = False,
+    split: Split = None,
+    seed: Seed = 0,
+    device: Device = None,
+    precision: Precision = None,
+    cache: Cache = "auto",
+    workers: Workers = None,
+    skip_bad: SkipBad = False,
+    quiet: Quiet = False,
 ) -> None:
     """Try values for a recipe's options; the best by Recall@1 on validation classes.
 
@@ -68,11 +67,7 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
     cannot be; 130: stopped by Ctrl-C, and the same command goes on.
     """
     with told():
-        recipe = read_recipe(method)
-        asked: dict[str, Any] = dict(parse_set(text) for text in change or [])
-        recipe = changed(recipe, asked) if asked else recipe
-        recipe = changed(recipe, {"schedule.steps": steps}) if steps else recipe
-        recipe = with_batch(recipe, batch) if batch else recipe
+        recipe = with_options(read_recipe(method), change, steps, batch)
         try:
             search = tune(
                 data,

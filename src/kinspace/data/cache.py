@@ -38,6 +38,7 @@ from kinspace.data.decoding import Progress, decode_squares
 from kinspace.data.fingerprints import fingerprint
 from kinspace.data.pictures import Pictures
 from kinspace.data.transforms import Square, TransformSettings
+from kinspace.writing import to_disk
 
 __all__ = ["PictureCache", "cache_in_memory", "cache_on_disk"]
 
@@ -215,14 +216,14 @@ def _make(
         decode_squares(file, pictures, square, workers=workers, progress=progress)
         (part / "header.json").write_text(json.dumps(header, indent=1) + "\n")
         for path in (file, part / "header.json", part):
-            _to_disk(path)
+            to_disk(path)
         part.chmod(0o777 & ~_umask())  # a temporary folder is its maker's alone
         try:
             part.rename(folder)
         except OSError:
             if not folder.exists():  # else another process was first: its cache is as good
                 raise
-        _to_disk(folder.parent)
+        to_disk(folder.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -231,14 +232,6 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _check_shared_memory(needed: int) -> None:

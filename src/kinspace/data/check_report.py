@@ -1,4 +1,4 @@
-"""The result of a check, for people: tables in a terminal."""
+"""The result of a check, for people: tables in a terminal, and the words of the report's page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kinspace.data.checking import CheckResult
 
-__all__ = ["check_table"]
+__all__ = ["check_facts", "check_table", "check_verdict", "counted"]
 
 LISTED = 20  # rows of a kind; the rest is counted
 
@@ -32,7 +32,7 @@ def check_table(result: CheckResult) -> RenderableType:
     ]
     if result.bad:
         rows = [(file.name, file.label, file.reason) for file in result.bad]
-        parts.append(_listing(_count(len(rows), "bad file"), ("file", "class", "reason"), rows))
+        parts.append(_listing(counted(len(rows), "bad file"), ("file", "class", "reason"), rows))
     if result.duplicates:
         parts.append(_duplicates(result))
     for names, title in (
@@ -40,20 +40,27 @@ def check_table(result: CheckResult) -> RenderableType:
         (result.emptied, "no good picture"),
     ):
         if names:
-            what = _count(len(names), "class", "classes")
+            what = counted(len(names), "class", "classes")
             parts.append(_listing(f"{what} with {title}", ("class",), [[n] for n in names]))
-    parts += ["", Text(_verdict(result))]
+    parts += ["", Text(check_verdict(result))]
     return Group(*parts)
 
 
 def _numbers(result: CheckResult) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in _facts(result):
+    for name, value in check_facts(result):
         table.add_row(name, Text(value))
     return table
 
 
-def _facts(result: CheckResult) -> Iterator[tuple[str, str]]:
+def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
+    """The numbers of a check: a name and a value each, in words.
+
+    >>> from kinspace.data.checking import check
+    >>> from kinspace.data.digits import digits_dataset
+    >>> dict(check_facts(check(digits_dataset(), workers=1)))["pictures a class"]
+    '174 to 183, median 181'
+    """
     smallest, median, largest = result.class_sizes
     yield "pictures a class", f"{smallest:,} to {largest:,}, median {median:,}"
     ratio = f"largest / smallest {largest / smallest:.3g}, " if smallest else ""
@@ -67,13 +74,16 @@ def _facts(result: CheckResult) -> Iterator[tuple[str, str]]:
         yield "width / height", f"{sizes.narrowest:.2f} to {sizes.widest:.2f}"
     yield "stored as", ", ".join(f"{mode} {count:,}" for mode, count in result.modes.items())
     if result.animated:
-        yield "several frames", f"{_count(result.animated, 'picture')}; only the first frame counts"
+        yield (
+            "several frames",
+            f"{counted(result.animated, 'picture')}; only the first frame counts",
+        )
     if result.repeats is None:
         yield "duplicates", "not looked for"
     elif result.repeats:
         yield (
             "repeats",
-            f"{_count(result.repeats, 'picture')} nearly like another of the same class",
+            f"{counted(result.repeats, 'picture')} nearly like another of the same class",
         )
 
 
@@ -87,7 +97,7 @@ def _duplicates(result: CheckResult) -> RenderableType:
         )
         for group in result.duplicates
     ]
-    title = f"{_count(len(rows), 'picture')} in several classes"
+    title = f"{counted(len(rows), 'picture')} in several classes"
     return _listing(title, ("content", "files", "class"), rows)
 
 
@@ -107,9 +117,16 @@ def _listing(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) 
     return Group("", Text(title), table, *more)
 
 
-def _verdict(result: CheckResult) -> str:
+def check_verdict(result: CheckResult) -> str:
+    """What is wrong, counted, in a few words.
+
+    >>> from kinspace.data.checking import check
+    >>> from kinspace.data.digits import digits_dataset
+    >>> check_verdict(check(digits_dataset(), workers=1))
+    'nothing is wrong'
+    """
     wrong = [
-        _count(count, one, many)
+        counted(count, one, many)
         for count, one, many in (
             (len(result.bad), "bad file", None),
             (
@@ -125,5 +142,10 @@ def _verdict(result: CheckResult) -> str:
     return ", ".join(wrong) if wrong else "nothing is wrong"
 
 
-def _count(count: int, one: str, many: str | None = None) -> str:
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """So many of a thing.
+
+    >>> counted(1, "class", "classes"), counted(2000, "picture")
+    ('1 class', '2,000 pictures')
+    """
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -33,6 +33,7 @@ from kinspace.evaluation.retrieval import (
     recall_at_k,
     retrieval_metrics,
 )
+from kinspace.evaluation.roc import Roc
 from kinspace.evaluation.trouble import (
     ConfusedPair,
     Duplicate,
@@ -43,7 +44,11 @@ from kinspace.evaluation.trouble import (
     near_duplicates,
     suspect_labels,
 )
-from kinspace.evaluation.verification import Roc, roc_curve, verification_metrics
+from kinspace.evaluation.verification import (
+    judge_threshold,
+    roc_curve,
+    verification_metrics,
+)
 
 __all__ = [
     "ClassGeometry",
@@ -66,6 +71,7 @@ __all__ = [
     "confusion_counts",
     "error_rate",
     "hidden_groups",
+    "judge_threshold",
     "knc_predict",
     "knc_scores",
     "knn_predict",

@@ -59,8 +59,8 @@ def knc_predict(
     >>> knc_predict(np.array([[1.4], [1.6]]), centers, np.array([7, 5, 5]), 9.0, nearest=1)
     array([7, 5])
     """
-    scores, classes = knc_scores(vectors, centers, center_labels, variance, nearest=nearest)
-    return _labels(classes, _first_of_the_best(scores))
+    votes, classes, _ = _knc_votes(vectors, centers, center_labels, variance, nearest)
+    return _winners(votes, classes)
 
 
 def knc_scores(
@@ -71,12 +71,31 @@ def knc_scores(
     *,
     nearest: int = 128,
 ) -> tuple[Tensor, NDArray[Any]]:
-    """The probability of each class, (rows, classes), and the labels of these classes."""
+    """The probability of each class, (rows, classes), and the labels of these classes.
+
+    The result is the only table of all rows: with many of both, `knc_predict` is what fits.
+
+    >>> centers, labels = np.array([[0.0], [2.0], [2.0]]), np.array([7, 5, 5])
+    >>> knc_scores(np.array([[1.0]]), centers, labels, 1.0)
+    (tensor([[0.6667, 0.3333]], dtype=torch.float64), array([5, 7]))
+    """
+    votes, classes, rows = _knc_votes(vectors, centers, center_labels, variance, nearest)
+    scores: Tensor | None = None
+    at = 0
+    for part in _by_class(votes, len(classes)):
+        scores = part.new_empty(rows, len(classes)) if scores is None else scores
+        torch.div(part, part.sum(1, keepdim=True), out=scores[at : at + len(part)])
+        at += len(part)
+    assert scores is not None
+    return scores, classes
+
+
+def _knc_votes(
+    vectors: Vectors, centers: Vectors, center_labels: Labels, variance: float, nearest: int
+) -> tuple[Iterator[tuple[Tensor, Tensor]], NDArray[Any], int]:
     checks.finite("variance", float(variance), at_least=0)
     queries, others, numbers, classes = _problem(vectors, centers, center_labels, "center")
-    votes = _votes(queries, others, numbers, nearest, float(variance))
-    scores = torch.cat(list(_by_class(votes, len(classes))))
-    return scores / scores.sum(1, keepdim=True), classes
+    return _votes(queries, others, numbers, nearest, float(variance)), classes, len(queries)
 
 
 def soft_knn_predict(

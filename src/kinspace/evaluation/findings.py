@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.trouble import (
     Duplicate,
     confused_classes,
@@ -18,6 +19,7 @@ from kinspace.table import EmbeddingTable
 
 __all__ = ["findings"]
 
+NEIGHBORS = 10  # that a label is judged by
 LISTED = 50  # of each kind; the rest is counted
 SHOWN = 6  # samples of a hidden group
 COPIES = (0.99, 0.999, 0.9999, 0.99999)  # similarities: the first that few enough pairs have
@@ -44,8 +46,9 @@ def findings(
     (0, 2, 'test')
     """
     name, labels = table.class_name, table.labels
-    suspects = suspect_labels(vectors, labels, metric=metric)
-    confused = confused_classes(vectors, labels, limit=LISTED, metric=metric)
+    near = nearest(vectors, NEIGHBORS, metric=metric)[1]
+    suspects = suspect_labels(vectors, labels, metric=metric, neighbors=near)
+    confused = confused_classes(vectors, labels, limit=LISTED, metric=metric, neighbors=near)
     groups = hidden_groups(vectors, labels, seed=seed, metric=metric)
     return {
         "suspects": [

@@ -111,18 +111,18 @@ def uniformity(vectors: Vectors) -> float:
     count = len(points)
     if count < 2:
         raise ValueError("vectors: expected at least two, got one")
-    squares, total = points.square().sum(1), 0.0
-    fast = points.float()
-    step = max(1, BLOCK.get(points.device.type, BLOCK["cpu"]) // count)
-    for at in range(0, count, step):
-        part = slice(at, at + step)
-        with torch.autocast(points.device.type, enabled=False):
-            products = fast[part] @ fast.T
-        distances = (squares[part, None] + squares - 2 * products).clamp_(min=0)
-        nearness = torch.exp(-2 * distances)
-        nearness.diagonal(at).zero_()  # a vector and itself are no pair
-        total += float(nearness.sum())
-    return math.log(total / (count * (count - 1)))
+    squares, fast, total = points.square().sum(1).float(), points.float(), 0.0
+    side = max(1, math.isqrt(BLOCK.get(points.device.type, BLOCK["cpu"])))
+    for row in range(0, count, side):
+        for column in range(row, count, side):
+            rows, columns = slice(row, row + side), slice(column, column + side)
+            with torch.autocast(points.device.type, enabled=False):
+                products = fast[rows] @ fast[columns].T
+            apart = products.mul_(-2).add_(squares[rows, None]).add_(squares[columns])
+            nearness = apart.clamp_(min=0).mul_(-2).exp_()
+            kept = nearness.triu_(1) if row == column else nearness  # i < j
+            total += float(kept.sum(dtype=torch.float64))
+    return math.log(total / (count * (count - 1) / 2))
 
 
 def spectrum(vectors: Vectors, *, metric: str = "cosine") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Hierarchy recovery: train on classes merged in random pairs, judge on the true ones.
 
 A model that keeps the sub-classes it was never told of apart has learnt more than its labels said.
-Rippel et al., Magnet loss, ICLR 2016, sec. 4.4.
+Rippel et al., Magnet loss, ICLR 2016, sec. 4.3.
 """
 
 from __future__ import annotations

@@ -25,14 +25,8 @@ from kinspace.evaluation.classification import (
     nearest_mean_predict,
     soft_knn_predict,
 )
-from kinspace.evaluation.inputs import with_labels
 from kinspace.evaluation.open_set import open_set_metrics, open_set_threshold
-from kinspace.evaluation.verification import (
-    _counted,
-    _rates_with_intervals,
-    _Scores,
-    roc_curve,
-)
+from kinspace.evaluation.verification import judge_threshold, roc_curve
 from kinspace.kmeans import class_kmeans
 from kinspace.numerics import unit
 
@@ -134,9 +128,7 @@ def verification(
         )
         return None
     threshold = roc_curve(*calibration, metric=metric).threshold_at(fmr)
-    scores = _Scores(*with_labels(vectors, labels), metric)
-    roc = _counted(scores)
-    rates = _rates_with_intervals(scores, threshold, 1000, np.random.default_rng(seed))
+    roc, rates = judge_threshold(vectors, labels, threshold, metric=metric, seed=seed)
     false, true = roc.curve()
     return {
         "threshold": threshold,

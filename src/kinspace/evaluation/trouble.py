@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kinspace import checks
 from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
-from kinspace.evaluation.neighbors import nearest, nearest_blocks
+from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.similarity import Space, in_range
 from kinspace.kmeans import class_kmeans
 from kinspace.numerics import unit
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 BLOCK = {"cpu": 2**23, "cuda": 2**28}  # numbers in a block of similarities
+ROWS = 4096  # samples whose neighbors vote at a time
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,14 @@ def suspect_labels(
     k: int = 10,
     at_least: float = 0.5,
     metric: str = "cosine",
+    neighbors: Tensor | None = None,
 ) -> list[SuspectLabel]:
     """Samples whose k nearest are of one other class rather than of their own, worst first.
 
     A class with few samples cannot fill the neighborhood, so shares are of what it could have
-    there. Listed are samples for which the other share is larger by `at_least` or more.
+    there; but less than a quarter of the k, or one alone, says nothing. Listed are samples for
+    which the other share is larger by `at_least` or more.
+    neighbors: places of the k nearest of each, if they are known already.
 
     >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [0.15]])
     >>> y = np.array([0, 0, 0, 1, 1, 1, 1])
@@ -62,22 +67,21 @@ def suspect_labels(
     tensor = vectors_of(vectors)
     names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
     sizes = np.bincount(numbers)
+    index = nearest(tensor, k, metric=metric)[1] if neighbors is None else neighbors
     found: list[SuspectLabel] = []
-    begin = 0
-    for _, index in nearest_blocks(tensor, k, metric=metric):
-        near = numbers[index.cpu().numpy()]  # (rows, k)
-        for row, classes in enumerate(near):
-            own = numbers[begin + row]
-            present, votes = np.unique(classes, return_counts=True)
-            room = np.minimum(len(classes), sizes[present] - (present == own))
-            shares = votes / room
-            mine = float(shares[present == own].sum())
-            shares[present == own] = -1
-            best = int(shares.argmax())
-            if shares[best] - mine >= at_least:
-                what = names[own].item(), names[present[best]].item(), mine, float(shares[best])
-                found.append(SuspectLabel(begin + row, *what))
-        begin += len(near)
+    for at in range(0, len(tensor), ROWS):
+        own = numbers[at : at + ROWS, None]
+        near = numbers[index[at : at + ROWS].cpu().numpy()]  # (rows, k) classes
+        votes = (near[:, :, None] == near[:, None, :]).sum(2)
+        mine, few = near == own, max(2, -(-near.shape[1] // 4))
+        shares = votes / np.minimum(near.shape[1], sizes[near] - mine)
+        ours = np.where(mine, shares, 0).max(1, initial=0)
+        shares[mine | (votes < few)] = -1
+        best = shares.max(1, initial=-1)
+        classes = np.where(shares == best[:, None], near, len(names)).min(1, initial=len(names))
+        for row in np.flatnonzero((best >= 0) & (best - ours >= at_least)):
+            pair = names[own[row, 0]].item(), names[classes[row]].item()
+            found.append(SuspectLabel(at + int(row), *pair, float(ours[row]), float(best[row])))
     return sorted(found, key=lambda one: (one.own - one.other, one.index))
 
 
@@ -120,11 +124,13 @@ def near_duplicates(
     step = max(1, BLOCK.get(tensor.device.type, BLOCK["cpu"]) // len(columns))
     for at in range(0, len(rows), step):
         part = slice(at, at + step)
-        table = rows.fast[part] @ columns.fast.T
+        begin = at if others is None else 0  # within one table a pair is looked at once
+        table = rows.fast[part] @ columns.fast[begin:].T
         if columns.bias is not None:
-            table += columns.bias
+            table += columns.bias[begin:]
         near = table >= low[part, None]
-        row, column = (near.triu_(at + 1) if others is None else near).nonzero().T
+        row, column = (near.triu_(1) if others is None else near).nonzero().T
+        column += begin
         if len(found) + len(row) > 2 * limit:
             raise ValueError(
                 f"similarity: expected at most {limit} pairs, got more from {similarity} on; "
@@ -151,16 +157,23 @@ class ConfusedPair:
 
 
 def confused_classes(
-    vectors: Vectors, labels: Labels = None, *, limit: int = 50, metric: str = "cosine"
+    vectors: Vectors,
+    labels: Labels = None,
+    *,
+    limit: int = 50,
+    metric: str = "cosine",
+    neighbors: Tensor | None = None,
 ) -> list[ConfusedPair]:
     """The pairs of classes that nearest neighbors confuse most often, worst first.
+
+    neighbors: places of the nearest of each, (samples, 1 or more), if they are known already.
 
     >>> x, y = np.array([[0.0], [0.1], [1.0], [1.2], [9.0]]), np.array([0, 1, 0, 0, 2])
     >>> confused_classes(x, y, metric="euclidean", limit=1)
     [ConfusedPair(first=0, second=1, mistakes=2, share=0.5)]
     """
     names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
-    _, index = nearest(vectors_of(vectors), 1, metric=metric)
+    index = nearest(vectors_of(vectors), 1, metric=metric)[1] if neighbors is None else neighbors
     found = numbers[index[:, 0].cpu().numpy()]
     wrong = found != numbers
     low, high = np.minimum(found, numbers)[wrong], np.maximum(found, numbers)[wrong]

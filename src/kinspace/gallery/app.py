@@ -6,35 +6,38 @@ or row, which is looked up in the gallery's table; no text of a request becomes 
 
 from __future__ import annotations
 
-import asyncio
-import json
 import logging
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Annotated, Any
 
-import numpy as np
-from fastapi import FastAPI, File, Form, HTTPException, Query, Request, Response, UploadFile
+from fastapi import (
+    APIRouter,
+    FastAPI,
+    File,
+    Form,
+    HTTPException,
+    Query,
+    Request,
+    Response,
+    UploadFile,
+)
+from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from numpy.typing import NDArray
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as AnyHTTPException
-from torch import Tensor
 
-from kinspace.bundle.inputs import prepared
 from kinspace.bundle.model import Model
-from kinspace.gallery import asking, catalog
-from kinspace.gallery.batching import Batcher, Busy
-from kinspace.gallery.limits import BodyLimit, read_upload
-from kinspace.gallery.metrics import Metrics, Timed
-from kinspace.gallery.places import gallery_places
+from kinspace.gallery import asking
+from kinspace.gallery.desk import Desk, busy
+from kinspace.gallery.drawing import Drawing
+from kinspace.gallery.limits import BodyLimit
+from kinspace.gallery.metrics import Timed
 from kinspace.gallery.security import Guard
 from kinspace.gallery.settings import Settings
 from kinspace.gallery.thumbnails import Thumbnails
-from kinspace.search import Where
 
 __all__ = ["make_app"]
 
@@ -46,75 +49,46 @@ STATIC = {
     "/docs": ("docs.html", "text/html; charset=utf-8"),
     "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
 }
-DECODERS = 4  # pictures unpacked at one time: each may take some hundred MB
 LOG = logging.getLogger("kinspace.gallery")
 
 Picture = Annotated[UploadFile, File(description="JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.")]
+Number = "How many, 1 to 100."
 Filter = 'JSON: {"class": "io"}, {"class": ["io", "luna"], "striped": true}.'
 
 
-class _Desk:
-    """What all requests share."""
+def _unless_full(desk: Desk) -> type[APIRoute]:
+    """Routes that refuse before they read: many who are refused do not hold up the others."""
 
-    def __init__(self, model: Model, settings: Settings, thumbnails: Thumbnails) -> None:
-        self.model, self.settings, self.thumbnails = model, settings, thumbnails
-        self.rows = {name: row for row, name in enumerate(model.table.ids)}
-        self.batcher = Batcher(self._embed, size=settings.batch, places=settings.queue)
-        self.pool = ThreadPoolExecutor(settings.queue, "kinspace-request")
-        self.decoding = threading.Semaphore(DECODERS)
-        self.metrics = Metrics()
-        len(model.index)  # brought into order before several threads ask
-        self.map = _json(catalog.map_of(model.table, gallery_places(model)))
-        self.classes = _json(catalog.classes(model.table))
-        self.about = _json(catalog.about(model) | {"upload_bytes": settings.upload_bytes})
+    class Route(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
 
-    def _embed(self, inputs: Tensor) -> Tensor:
-        return self.model.embed_inputs(inputs)
+            async def unless_full(request: Request) -> Response:
+                if desk.batcher.taken >= desk.settings.queue:
+                    raise busy()
+                return await handle(request)
 
-    async def of_picture(
-        self, upload: UploadFile, answer: Callable[[NDArray[np.float32]], Any]
-    ) -> Any:
-        """An answer about an uploaded picture; 503 at once where too many are being asked about."""
-        try:
-            with self.batcher.place():
-                data = await upload.read()
-                work = asyncio.get_running_loop().run_in_executor
-                return await work(self.pool, lambda: answer(self._vector(data)))
-        except Busy:
-            raise HTTPException(
-                503, "busy: too many pictures at one time; ask again", {"Retry-After": "1"}
-            ) from None
+            return unless_full
 
-    def _vector(self, data: bytes) -> NDArray[np.float32]:
-        if self.model.settings is None:
-            raise HTTPException(400, "picture: this model was trained on tensors, not on pictures")
-        with self.decoding:
-            inputs = prepared(read_upload(data, self.settings), self.model.transform)
-        return self.batcher.vector(inputs)
-
-    def close(self) -> None:
-        self.batcher.close()
-        self.pool.shutdown()
-
-    def asked(self, k: int, text: str) -> tuple[int, Where | None]:
-        if not 1 <= k <= self.settings.most:
-            raise HTTPException(400, f"k: expected 1 to {self.settings.most}, got {k}")
-        try:
-            return k, asking.where_of(text, self.model.table)
-        except ValueError as error:
-            raise HTTPException(400, str(error)) from None
+    return Route
 
 
 def make_app(
-    model: Model, settings: Settings | None = None, *, thumbnails: Thumbnails | None = None
+    model: Model,
+    settings: Settings | None = None,
+    *,
+    thumbnails: Thumbnails | None = None,
+    drawing: Drawing | None = None,
 ) -> FastAPI:
     """A server of a model with a gallery, for uvicorn or any other that speaks ASGI.
+
+    It answers at once; the map, where the run folder has none, comes when it is drawn.
 
     >>> import kinspace
     >>> app = make_app(kinspace.load("runs/moths-nra-1"))  # doctest: +SKIP
     """
     settings = settings or Settings()
-    desk = _Desk(model, settings, thumbnails or Thumbnails(model))
+    desk = Desk(model, settings, thumbnails or Thumbnails(model), drawing or Drawing(model))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -137,11 +111,13 @@ def make_app(
     return app
 
 
-def _add_questions(app: FastAPI, desk: _Desk) -> None:
-    @app.post("/api/search")
+def _add_questions(app: FastAPI, desk: Desk) -> None:
+    uploads = APIRouter(route_class=_unless_full(desk))
+
+    @uploads.post("/api/search")
     async def search(
         picture: Picture,
-        k: Annotated[int, Form()] = 10,
+        k: Annotated[int, Form(description=Number)] = 10,
         filter: Annotated[str, Form(description=Filter)] = "",  # noqa: A002
     ) -> Any:
         """The pictures of the gallery nearest to an uploaded one, and what it is of."""
@@ -150,15 +126,17 @@ def _add_questions(app: FastAPI, desk: _Desk) -> None:
             picture, lambda vector: asking.about_vector(desk.model, vector, k, where)
         )
 
-    @app.post("/api/encode")
+    @uploads.post("/api/encode")
     async def encode(picture: Picture) -> Any:
         """The vector of a picture, of length 1."""
         return await desk.of_picture(picture, lambda vector: {"vector": vector.tolist()})
 
+    app.include_router(uploads)
+
     @app.get("/api/neighbors/{picture_id:path}")
-    def neighbors(
-        picture_id: str,
-        k: int = 10,
+    async def neighbors(
+        picture_id: Annotated[str, PathParameter(description="As /api/pictures has it.")],
+        k: Annotated[int, Query(description=Number)] = 10,
         filter: Annotated[str, Query(description=Filter)] = "",  # noqa: A002
     ) -> Any:
         """The other pictures nearest to one of the gallery, by its id."""
@@ -166,11 +144,16 @@ def _add_questions(app: FastAPI, desk: _Desk) -> None:
         row = desk.rows.get(picture_id)
         if row is None:
             raise HTTPException(404, "picture: expected an id of the gallery, got another")
-        found = asking.neighbors_of(desk.model, row, k, where)
-        return {"row": row, "id": picture_id, "neighbors": found}
+        return await desk.answered(
+            lambda: {
+                "row": row,
+                "id": picture_id,
+                "neighbors": asking.neighbors_of(desk.model, row, k, where),
+            }
+        )
 
 
-def _add_gallery(app: FastAPI, desk: _Desk) -> None:
+def _add_gallery(app: FastAPI, desk: Desk) -> None:
     @app.get("/api/about")
     def about() -> Response:
         """The run, its size, thresholds and verdict."""
@@ -181,10 +164,15 @@ def _add_gallery(app: FastAPI, desk: _Desk) -> None:
         """Classes and attributes with how many pictures have them."""
         return Response(desk.classes, media_type="application/json")
 
+    @app.get("/api/pictures")
+    def pictures() -> Response:
+        """Every picture's id and label by row; attributes as bits, base64, low bit first."""
+        return Response(desk.pictures, media_type="application/json")
+
     @app.get("/api/map")
     def gallery_map() -> Response:
-        """Every picture's place, label and id by row; attributes as bits, base64, low bit first."""
-        return Response(desk.map, media_type="application/json")
+        """Every picture's place by row, 0 to 10,000, once the state is no longer "drawing"."""
+        return Response(desk.drawing.answer, media_type="application/json")
 
     @app.get("/thumb/{name}.jpg")
     def thumbnail(name: str) -> Response:
@@ -237,7 +225,3 @@ def _add_errors(app: FastAPI) -> None:
     async def broken(request: Request, error: Exception) -> JSONResponse:
         LOG.error("%s failed: %r", request.scope.get("route"), error)
         return JSONResponse({"error": "the server failed; its log says why"}, 500)
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

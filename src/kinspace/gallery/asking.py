@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kinspace.bundle import UNKNOWN, Model, Neighbor, Thresholds
+from kinspace.bundle import Model, Neighbor, Thresholds, Verdict
 from kinspace.search import Where
 from kinspace.table import EmbeddingTable
 
@@ -39,9 +39,11 @@ def about_vector(
     model: Model, vector: NDArray[Any], k: int, where: Where | None = None
 ) -> dict[str, Any]:
     """Its nearest pictures and what it is of; the latter by all pictures, whatever the filter."""
-    near = model.near(vector, k)
-    shown = near if where is None else model.near(vector, k, where=where)
-    return {"verdict": _verdict(model, vector, near), "neighbors": _plain(model, shown)}
+    if model.table.labels is None:
+        return {"verdict": None, "neighbors": _plain(model, model.near(vector, k, where=where))}
+    verdict = model.classify_vector(vector, k)
+    near = verdict.neighbors if where is None else model.near(vector, k, where=where)
+    return {"verdict": _plain_verdict(model, verdict), "neighbors": _plain(model, near)}
 
 
 def neighbors_of(
@@ -65,21 +67,13 @@ def _plain(model: Model, near: Sequence[Neighbor]) -> list[dict[str, Any]]:
     ]
 
 
-def _verdict(model: Model, vector: NDArray[Any], near: Sequence[Neighbor]) -> dict[str, Any] | None:
-    if model.table.labels is None or not near or model.gallery is None:
-        return None
-    index = model.about["recipe"].get("index")  # as Model.classify does, of a vector
-    best, share = (
-        model.gallery.soft_knn(near) if index is None else model.gallery.knc(vector, index)
-    )
-    similarity = near[0].similarity
-    limit = None if model.thresholds is None else model.thresholds.known
+def _plain_verdict(model: Model, verdict: Verdict) -> dict[str, Any]:
     return {
-        "class": best if limit is None or similarity >= limit else UNKNOWN,
-        "best": best,
-        "confidence": round(share, 6),
-        "similarity": round(similarity, 6),
-        "kind": kind(similarity, model.thresholds),
+        "class": verdict.class_name,
+        "best": verdict.best,
+        "confidence": round(verdict.confidence, 6),
+        "similarity": round(verdict.similarity, 6),
+        "kind": kind(verdict.similarity, model.thresholds),
     }
 
 

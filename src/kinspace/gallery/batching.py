@@ -17,9 +17,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Batcher", "Busy"]
+from kinspace.data.processes import cores
+
+__all__ = ["Batcher", "Busy", "one_core"]
 
 Vector = NDArray[np.float32]
+
+
+def one_core() -> None:
+    """Let torch work in this thread alone: for each of many threads, which share the cores."""
+    torch.set_num_threads(1)
 
 
 class Busy(Exception):
@@ -34,7 +41,7 @@ class Batcher:
 
     >>> batcher = Batcher(lambda inputs: 2 * inputs, size=4, places=1)
     >>> with batcher.place():
-    ...     batcher.vector(torch.ones(2))
+    ...     batcher.ask(torch.ones(2)).result()
     array([2., 2.], dtype=float32)
     >>> batcher.close()
     """
@@ -42,6 +49,9 @@ class Batcher:
     def __init__(self, embed: Callable[[Tensor], Tensor], *, size: int, places: int) -> None:
         self._embed = embed
         self._size = size
+        # torch's threads wait for each other: one core is left to the requests, which would hold up
+        # one of them and so all
+        self._threads = max(1, min(torch.get_num_threads(), cores() - 1))
         self._free = threading.BoundedSemaphore(places)
         self._asked: SimpleQueue[tuple[Tensor, Future[Vector]] | None] = SimpleQueue()
         self.taken = 0  # places
@@ -67,11 +77,11 @@ class Batcher:
         with self._counting:
             self.taken += by
 
-    def vector(self, inputs: Tensor) -> Vector:
+    def ask(self, inputs: Tensor) -> Future[Vector]:
         """The vector of one input, when its batch has been through the model."""
         answer: Future[Vector] = Future()
         self._asked.put((inputs, answer))
-        return answer.result()
+        return answer
 
     def close(self) -> None:
         """Let the worker end when all that came before is done."""
@@ -79,6 +89,7 @@ class Batcher:
         self._worker.join()
 
     def _work(self) -> None:
+        torch.set_num_threads(self._threads)
         while (first := self._asked.get()) is not None:
             batch = [first]
             while len(batch) < self._size:
@@ -90,9 +101,12 @@ class Batcher:
                     self._asked.put(None)
                     break
                 batch.append(more)
-            self._answer(batch)
+            # nobody waits any more for some; the others can no longer be called off
+            self._answer([one for one in batch if one[1].set_running_or_notify_cancel()])
 
     def _answer(self, batch: list[tuple[Tensor, Future[Any]]]) -> None:
+        if not batch:
+            return
         try:
             vectors = self._embed(torch.stack([inputs for inputs, _ in batch])).cpu().numpy()
         except Exception as error:  # noqa: BLE001 - the one who asked gets it, the worker lives on

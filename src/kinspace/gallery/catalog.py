@@ -1,8 +1,9 @@
-"""What the page knows of a gallery as a whole: its classes, its map, the model's verdict."""
+"""What the page knows of a gallery as a whole: classes, pictures, map, the model's verdict."""
 
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +15,7 @@ from kinspace.data.dataset import natural_order
 from kinspace.table import EmbeddingTable
 from kinspace.training.run import Run
 
-__all__ = ["about", "classes", "map_of"]
+__all__ = ["about", "classes", "map_of", "pictures", "to_json"]
 
 STEPS = 10_000  # of a coordinate
 MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")
@@ -72,20 +73,16 @@ def classes(table: EmbeddingTable) -> dict[str, Any]:
     return {"classes": found, "attributes": attributes}
 
 
-def map_of(table: EmbeddingTable, places: NDArray[np.float32]) -> dict[str, Any]:
-    """Every row: its place in steps of 1/10000, label, id, and a bit for each attribute.
+def pictures(table: EmbeddingTable) -> dict[str, Any]:
+    """Every row: its id and label, and a bit for each attribute, base64, low bit first.
 
-    >>> table = EmbeddingTable(np.eye(2), [0, 1])
-    >>> map_of(table, np.array([[0, 0.5], [1, 0.25]], np.float32))["x"]
-    [0, 10000]
+    >>> pictures(EmbeddingTable(np.eye(2), [0, 1]))
+    {'ids': ['0', '1'], 'labels': [0, 1], 'attributes': {}}
     """
-    steps = (places * STEPS).round().astype(int)
     having = None if table.attributes is None else table.attributes > 0.5
     return {
-        "x": steps[:, 0].tolist(),
-        "y": steps[:, 1].tolist(),
-        "labels": None if table.labels is None else table.labels.tolist(),
         "ids": list(table.ids),
+        "labels": None if table.labels is None else table.labels.tolist(),
         "attributes": {
             name: base64.b64encode(
                 np.packbits(having[:, place], bitorder="little").tobytes()
@@ -94,3 +91,22 @@ def map_of(table: EmbeddingTable, places: NDArray[np.float32]) -> dict[str, Any]
             if having is not None
         },
     }
+
+
+def map_of(places: NDArray[np.float32]) -> dict[str, Any]:
+    """Every row's place in steps of 1/10000.
+
+    >>> map_of(np.array([[0, 0.5], [1, 0.25]], np.float32))
+    {'x': [0, 10000], 'y': [5000, 2500]}
+    """
+    steps = (places * STEPS).round().astype(int)
+    return {"x": steps[:, 0].tolist(), "y": steps[:, 1].tolist()}
+
+
+def to_json(value: Any) -> bytes:
+    """Short JSON in UTF-8.
+
+    >>> to_json({"x": [0, 1]})
+    b'{"x":[0,1]}'
+    """
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from kinspace.evaluation.neighbors import nearest
 from kinspace.report.map import POINTS, layout
 from kinspace.training.checkpoint import write_atomically
 
-__all__ = ["FILE", "gallery_places", "places"]
+__all__ = ["FILE", "gallery_places", "kept_places", "places"]
 
 FILE = "map.npz"
 NEAR = 5  # rows of the sample that decide where another row is
@@ -51,28 +52,35 @@ def gallery_places(
     model: Model, *, seed: int = 0, tell: Callable[[str], None] = lambda text: None
 ) -> NDArray[np.float32]:
     """The places of a model's gallery: those in RUN/map.npz if they are of these vectors."""
-    vectors = model.table.vectors
-    of = hashlib.blake2b(np.ascontiguousarray(vectors).tobytes(), digest_size=16).hexdigest()
-    file = model.folder / FILE
-    kept = _kept(file, f"{of} {seed}")
-    if kept is not None and kept.shape == (len(vectors), 2):
+    kept = kept_places(model, seed=seed)
+    if kept is not None:
         return kept
     tell("drawing the map, once; it may take a minute")
-    made = places(vectors, seed=seed)
+    made = places(model.table.vectors, seed=seed)
 
     def write(part: Path) -> None:
         with part.open("wb") as stream:
-            np.savez(stream, places=made, of=np.array(f"{of} {seed}"))
+            np.savez(stream, places=made, of=np.array(_mark(model, seed)))
 
-    write_atomically(file, write)
+    try:
+        write_atomically(model.folder / FILE, write)
+    except OSError as error:  # a folder that may only be read is served too
+        tell(f"the map is not kept, and drawn again the next time: {error}")
     return made
 
 
-def _kept(file: Path, of: str) -> NDArray[np.float32] | None:
+def kept_places(model: Model, *, seed: int = 0) -> NDArray[np.float32] | None:
+    """Those in RUN/map.npz, or None where there are none of these vectors."""
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            if str(arrays["of"]) == of:
-                return np.asarray(arrays["places"], np.float32)
-    except (OSError, ValueError, KeyError, EOFError):
+        with np.load(model.folder / FILE, allow_pickle=False) as arrays:
+            found = np.asarray(arrays["places"], np.float32)
+            if str(arrays["of"]) == _mark(model, seed) and found.shape == (len(model.table), 2):
+                return found
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None  # there is none, or it is broken: it is made anew
     return None
+
+
+def _mark(model: Model, seed: int) -> str:
+    vectors = np.ascontiguousarray(model.table.vectors)
+    return f"{hashlib.blake2b(vectors.tobytes(), digest_size=16).hexdigest()} {seed}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kinspace.bundle import Model, load
-from kinspace.gallery.places import gallery_places
+from kinspace.gallery.drawing import Drawing
 from kinspace.gallery.settings import LOCAL, Settings
 from kinspace.gallery.thumbnails import Thumbnails
 
@@ -48,8 +48,7 @@ def serve(
     model = run if isinstance(run, Model) else load(run, device)
     thumbnails = Thumbnails(model, data)
     missing_pictures(model, thumbnails, "serve", tell)
-    gallery_places(model, tell=tell)  # kept in the folder, where the server finds it
-    app = make_app(model, settings, thumbnails=thumbnails)
+    app = make_app(model, settings, thumbnails=thumbnails, drawing=Drawing(model, tell))
     shown = f"[{host}]" if ":" in host else host
     tell(f"{len(model.table):,} pictures at http://{shown}:{port}  (Ctrl-C ends)")
     uvicorn.run(

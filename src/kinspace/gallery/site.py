@@ -52,7 +52,8 @@ def write_site(
     contents = {
         "about": catalog.about(model),
         "classes": catalog.classes(model.table),
-        "map": catalog.map_of(model.table, gallery_places(model, tell=tell)),
+        "pictures": catalog.pictures(model.table),
+        "map": {"state": "ready"} | catalog.map_of(gallery_places(model, tell=tell)),
         "near": _neighbors(model, k),
     }
     (folder / "thumb").mkdir(parents=True, exist_ok=True)

@@ -41,6 +41,7 @@ def semi_hard_negatives(distances: Tensor, index: Tensor) -> tuple[Tensor, Tenso
     ordered, order = distances.scatter(1, index, math.inf).sort(stable=True, dim=1)
     # the first distance beyond the positive: a negative's, or the infinity of a non-negative
     place = torch.searchsorted(ordered, distances.gather(1, index), right=True)
+    place.clamp_(max=len(distances) - 1)  # of a distance that is not finite
     beyond = ordered.gather(1, place) < math.inf
     chosen = torch.where(beyond, order.gather(1, place), farthest.indices[:, None])
     return chosen, farthest.values > -math.inf

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinspace import __version__
-from kinspace.data.check_report import _facts as check_facts
-from kinspace.data.check_report import _verdict as check_verdict
+from kinspace.data.check_report import check_facts, check_verdict, counted
 from kinspace.data.checking import CheckResult
 from kinspace.evaluation.summary import Evaluation
 from kinspace.report.cases import Case, retrieval_cases
@@ -91,7 +90,7 @@ def _tiles(e: Evaluation) -> Iterator[tuple[str, str]]:
     if e.verification is not None:
         rate = e.verification["wanted_fmr"]
         yield percent(e.verification["tmr"]), f"true pairs accepted, false-match rate {rate:g}"
-    yield str(e.trouble["suspect_count"]), "suspect labels"
+    yield f"{e.trouble['suspect_count']:,}", "suspect labels"
 
 
 def _classes(e: Evaluation) -> list[dict[str, Any]]:
@@ -180,7 +179,8 @@ def _recipe(found: Gathered) -> str | None:
 
 def _facts(found: Gathered) -> Iterator[tuple[str, str]]:
     for name, part in found.evaluation.parts.items():
-        yield f"{name} part", f"{part['pictures']:,} pictures in {part['classes']:,} classes"
+        pictures, classes = part["pictures"], counted(part["classes"], "class", "classes")
+        yield f"{name} part", f"{counted(pictures, 'picture')} in {classes}"
     yield "dimensions", f"{found.test.dim:,}"
     if found.run is None:
         yield "seed", f"{found.evaluation.seed} (of the measures)"

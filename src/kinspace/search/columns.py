@@ -1,4 +1,4 @@
-"""What is known of each vector in an index besides its place: its number, label and attributes."""
+"""The rows of an index: a vector each, its number, label and attributes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace import checks
+from kinspace.evaluation.inputs import Vectors, vectors_of
+from kinspace.evaluation.similarity import Space
 from kinspace.search.index import Where
 
-__all__ = ["Columns", "numbers", "wanted"]
+__all__ = ["Columns", "checked_rows", "numbers", "unit_vectors", "wanted"]
 
 NO_LABEL = -1
 _ATTRIBUTE = "attribute "  # before its name, in a file
@@ -99,6 +102,43 @@ class Columns:
         return Columns.of(arrays["ids"], len(arrays["ids"]), arrays["labels"], named)
 
 
+def checked_rows(
+    dim: int,
+    vectors: Vectors,
+    ids: Any,
+    labels: Any = None,
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    device: str | torch.device = "cpu",
+) -> tuple[Tensor, Columns]:
+    """What `Index.add` is given, checked: vectors of length 1, and what is known of each.
+
+    >>> checked_rows(2, np.eye(2), [4])
+    Traceback (most recent call last):
+    ValueError: ids: expected 2 whole numbers, one a vector, got int64 (1,)
+    """
+    rows = unit_vectors(vectors, dim, device)
+    return rows, Columns.of(ids, len(rows), labels, attributes)
+
+
+def unit_vectors(
+    value: Vectors, dim: int, device: str | torch.device = "cpu", *, name: str = "vectors"
+) -> Tensor:
+    """Checked vectors of length 1 in float32; a zero vector stays zero.
+
+    Lengths are taken in float64: no vector of float32 is too long or too short.
+
+    >>> unit_vectors(np.array([[3.0, 4.0]]), 2)
+    tensor([[0.6000, 0.8000]])
+    """
+    tensor = vectors_of(value, device=device, name=name)
+    if tensor.shape[1] != dim:
+        raise ValueError(
+            f"{name}: expected {dim} columns, as many as the index has, got {tensor.shape[1]}"
+        )
+    return Space("cosine", tensor[:1]).rows(tensor).fast
+
+
 def numbers(name: str, value: Any, count: int | None = None, *, low: int = 0) -> NDArray[np.int64]:
     """Whole numbers, one each.
 
@@ -120,10 +160,14 @@ def numbers(name: str, value: Any, count: int | None = None, *, low: int = 0) ->
 
 
 def wanted(values: Any) -> list[Any]:
-    """The values a filter's entry takes: one, or a sequence of them."""
+    """The values a filter's entry takes: one, or a sequence of them.
+
+    >>> wanted("red"), wanted(np.array([3, 5]))
+    (['red'], [3, 5])
+    """
     alone = isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray))
-    found: list[Any] = [values] if alone else list(values)
-    return found
+    found = [values] if alone else list(values)
+    return [value.item() if isinstance(value, np.generic) else value for value in found]
 
 
 def _column(name: str, value: Any, count: int) -> NDArray[Any]:

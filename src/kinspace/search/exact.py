@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from kinspace import checks
-from kinspace.evaluation.inputs import Vectors, vectors_of
+from kinspace.evaluation.inputs import Vectors
 from kinspace.evaluation.similarity import Rows, Space
-from kinspace.search.columns import Columns, numbers
+from kinspace.search.columns import Columns, checked_rows, numbers, unit_vectors
 from kinspace.search.files import read_arrays, write_arrays
-from kinspace.search.index import Found, Where
+from kinspace.search.index import Found, Where, nothing_found
 
-__all__ = ["ExactIndex", "unit_vectors"]
+__all__ = ["ExactIndex"]
 
 QUERIES = 512  # at a time
 BLOCK = {"cpu": 2**14, "cuda": 2**19}  # vectors multiplied at a time
@@ -65,8 +65,8 @@ class ExactIndex:
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Put vectors in, or others in the place of those with the same ids."""
-        more = unit_vectors(vectors, self._dim, self._device)
-        columns = Columns.of(ids, len(more), labels, attributes)
+        rows = vectors, ids, labels, attributes
+        more, columns = checked_rows(self._dim, *rows, device=self._device)
         self._columns = self._columns.with_more(columns)
         self._new.append(more)
 
@@ -102,8 +102,7 @@ class ExactIndex:
         checks.whole("k", k, at_least=1)
         self._settle()
         asked = unit_vectors(queries, self._dim, self._device, name="queries")
-        ids = np.full((len(asked), k), -1, np.int64)
-        cosines = np.full((len(asked), k), -np.inf, np.float32)
+        ids, cosines = nothing_found(len(asked), k)
         places = None
         if where is not None:
             fits = np.flatnonzero(self._columns.allowed(where))
@@ -195,21 +194,3 @@ class _Finder:
         groups = torch.nn.functional.pad(apart.cumsum(1), (1, 0))
         order = (groups * 2**40 + rows).argsort(dim=1)[:, :k]
         return exact.gather(1, order), rows.gather(1, order)
-
-
-def unit_vectors(
-    value: Vectors, dim: int, device: str | torch.device = "cpu", *, name: str = "vectors"
-) -> Tensor:
-    """Checked vectors of length 1 in float32; a zero vector stays zero.
-
-    Lengths are taken in float64: no vector of float32 is too long or too short.
-
-    >>> unit_vectors(np.array([[3.0, 4.0]]), 2)
-    tensor([[0.6000, 0.8000]])
-    """
-    tensor = vectors_of(value, device=device, name=name)
-    if tensor.shape[1] != dim:
-        raise ValueError(
-            f"{name}: expected {dim} columns, as many as the index has, got {tensor.shape[1]}"
-        )
-    return Space("cosine", tensor[:1]).rows(tensor).fast

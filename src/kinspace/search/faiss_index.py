@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 
 from kinspace import checks
 from kinspace.evaluation.inputs import Vectors
-from kinspace.search.columns import Columns, numbers
-from kinspace.search.exact import unit_vectors
+from kinspace.search.columns import Columns, checked_rows, numbers, unit_vectors
 from kinspace.search.files import read_arrays, write_arrays
-from kinspace.search.index import Found, Where
+from kinspace.search.index import Found, Where, nothing_found
 
 __all__ = ["FaissIndex"]
 
 KINDS = ("hnsw", "ivf_pq")
-LINKS, BUILD_EFFORT = 32, 100
+LINKS, BUILD_EFFORT = 32, 40
 LEARNED = 9_984  # 39 for each of the 256 words of a product quantizer: faiss's own lower bound
+SAMPLED = 64  # vectors that a cell is learned from, at most; 256, faiss's own, take much longer
 FEW = 20_000  # rows that a filter leaves: compared one by one
 
 
@@ -75,8 +75,8 @@ class FaissIndex:
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Put vectors in, or others in the place of those with the same ids."""
-        more = unit_vectors(vectors, self._dim).numpy()
-        columns = Columns.of(ids, len(more), labels, attributes)
+        rows, columns = checked_rows(self._dim, vectors, ids, labels, attributes)
+        more = rows.numpy()
         whole = self._columns.with_more(columns)
         if self._index is None:
             self._index = _learned(more)
@@ -96,13 +96,13 @@ class FaissIndex:
         checks.whole("k", k, at_least=1)
         asked = unit_vectors(queries, self._dim, name="queries").numpy()
         alive = self._alive if where is None else self._alive & self._columns.allowed(where)
+        if not alive.any():
+            return nothing_found(len(asked), k)
         if where is not None and alive.sum() <= FEW:
-            cosines, rows = self._compared(asked, np.flatnonzero(alive), k)
-        elif not alive.any():
-            cosines, rows = _nothing(len(asked), k)
+            rows, cosines = self._compared(asked, np.flatnonzero(alive), k)
         else:
             cosines, rows = self._index.search(asked, k, params=self._parameters(alive, k))
-        ids = np.append(self._columns.ids, -1)[rows]  # none is -1, the last
+        ids = np.where(rows >= 0, self._columns.ids[rows], -1)
         return ids, np.where(rows >= 0, cosines, -np.inf).astype(np.float32)
 
     def _parameters(self, alive: NDArray[np.bool_], k: int) -> Any:
@@ -116,13 +116,12 @@ class FaissIndex:
 
     def _compared(self, queries: NDArray[Any], rows: NDArray[Any], k: int) -> Found:
         """The nearest of a few rows, exactly as far as the index still knows their vectors."""
-        cosines, found = _nothing(len(queries), k)
-        if len(rows):
-            table = queries @ self._index.reconstruct_batch(rows).T
-            order = np.argsort(-table, axis=1, kind="stable")[:, :k]
-            found[:, : order.shape[1]] = rows[order]
-            cosines[:, : order.shape[1]] = np.take_along_axis(table, order, 1)
-        return cosines, found
+        found, cosines = nothing_found(len(queries), k)
+        table = queries @ self._index.reconstruct_batch(rows).T
+        order = np.argsort(-table, axis=1, kind="stable")[:, :k]
+        found[:, : order.shape[1]] = rows[order]
+        cosines[:, : order.shape[1]] = np.take_along_axis(table, order, 1)
+        return found, cosines
 
     def save(self, file: str | Path) -> None:
         """Write the index of faiss, ids, labels and attributes to one .npz file."""
@@ -161,13 +160,10 @@ def _learned(vectors: NDArray[Any]) -> Any:
     words = max(size for size in range(1, max(1, dim // 2) + 1) if dim % size == 0)
     # np: without the slow search for codes whose Hamming distance means something
     index = faiss.index_factory(dim, f"IVF{cells},PQ{words}np", faiss.METRIC_INNER_PRODUCT)
+    index.cp.max_points_per_centroid = SAMPLED
     index.train(vectors)
     index.make_direct_map()
     return index
-
-
-def _nothing(queries: int, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    return np.full((queries, k), -np.inf, np.float32), np.full((queries, k), -1, np.int64)
 
 
 def _faiss() -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kinspace import checks
 from kinspace.evaluation.inputs import Vectors
 
-__all__ = ["Found", "Index", "Where", "recall_against_exact"]
+__all__ = ["Found", "Index", "Where", "nothing_found", "recall_against_exact"]
 
 Value = bool | int | float | str
 Where = Mapping[str, Value | Sequence[Value]]
@@ -56,6 +56,15 @@ class Index(Protocol):
 
     def __len__(self) -> int:
         """The number of vectors."""
+
+
+def nothing_found(queries: int, k: int) -> Found:
+    """Ids and cosines to be filled with what a search finds.
+
+    >>> nothing_found(1, 2)
+    (array([[-1, -1]]), array([[-inf, -inf]], dtype=float32))
+    """
+    return np.full((queries, k), -1, np.int64), np.full((queries, k), -np.inf, np.float32)
 
 
 def recall_against_exact(index: Index, exact: Index, queries: Vectors, k: int = 10) -> float:

@@ -7,8 +7,9 @@ pictures anew with another model while searches go on:
     fresh.add(vectors, ids, labels)       # in as many calls as it takes
     fresh.publish()                       # from now on it is the one behind the name
 
-Every process that holds the name searches the new one from its next call on; the old collection is
-dropped by `publish`, or kept with drop_old=False to go back to.
+Every process that holds the name searches the new one from its next call on. The collection before
+stays until the next `publish`: searches that are under way in it when it is dropped fail or find
+nothing.
 """
 
 from __future__ import annotations
@@ -16,18 +17,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kinspace import checks
 from kinspace.evaluation.inputs import Vectors
-from kinspace.search.columns import Columns, numbers, wanted
-from kinspace.search.exact import unit_vectors
-from kinspace.search.index import Found, Where
+from kinspace.search.columns import checked_rows, numbers, unit_vectors
+from kinspace.search.index import Found, Where, nothing_found
+from kinspace.search.milvus_requests import asked, checked_name, connected, expression
 
 __all__ = ["MilvusIndex"]
 
@@ -38,8 +36,12 @@ FLUSHED = 10_000  # rows in one `add`; a cluster decides by itself
 class MilvusIndex:
     """The collection behind a name, in a file ("gallery.db") or at a URL ("https://host:19530").
 
-    dim: needed where the name is new. token: that of the cluster, by default MILVUS_TOKEN of the
-    environment; it is never written to a file. index_type: as Milvus names them.
+    name: "kinspace" in a file; needed at a URL, where others have theirs. dim: needed where the
+    name is new. token: that of the cluster, by default MILVUS_TOKEN of the environment; it is never
+    written to a file. index_type: as Milvus names them. effort: candidates that a search of a graph
+    looks at; more finds more and takes longer.
+
+    Searches see all that this object wrote; what others write, about a second later.
     """
 
     def __init__(
@@ -47,32 +49,38 @@ class MilvusIndex:
         uri: str | Path,
         dim: int | None = None,
         *,
-        name: str = "kinspace",
+        name: str | None = None,
         token: str | None = None,
         index_type: str = "AUTOINDEX",
+        effort: int = 256,
     ) -> None:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"name: expected letters, digits and _, got {name!r}")
-        if "://" in str(uri) and "@" in str(uri):
-            raise ValueError("uri: expected no password in it; give it as token")
-        self.uri, self.name, self._index_type = str(uri), name, index_type
-        self._client = _connected(self.uri, token or os.environ.get("MILVUS_TOKEN", ""))
-        with _asked():
-            known = self._client.has_collection(name)
-        if not known:
+        self.effort = checks.whole("effort", effort, at_least=1)
+        self.uri, self.name, self._index_type = str(uri), checked_name(str(uri), name), index_type
+        self._client = connected(self.uri, token or os.environ.get("MILVUS_TOKEN", ""))
+        self._collection = self.name  # the alias, or one version
+        if not self._known():
             if dim is None:
-                raise ValueError(f"dim: expected one, since there is no {name!r} in {uri}")
-            self._create(f"{name}_v1", dim)
-            with _asked():
-                self._client.create_alias(f"{name}_v1", name)
-        self._collection = name  # the alias, or one version
-        found = self._found_dim()
-        if dim is not None and found != dim:
+                raise ValueError(f"dim: expected one, since there is no {self.name!r} in {uri}")
+            self._create(f"{self.name}_v1", dim)
+            with asked():
+                self._client.create_alias(f"{self.name}_v1", self.name)
+        self._dim = self._found_dim()
+        if dim is not None and dim != self._dim:
             raise ValueError(
-                f"dim: expected {found}, that of {name!r} in {uri}, got {dim}; for a model with "
-                "another dimension use next_version"
+                f"dim: expected {self._dim}, that of {self.name!r} in {uri}, got {dim}; for a "
+                "model with another dimension use next_version"
             )
-        self._dim = found
+
+    def _known(self) -> bool:
+        with asked():
+            known = bool(self._client.has_collection(self.name))
+            alias = self.name not in self._client.list_collections()  # which has no aliases
+        if known and not alias:
+            raise ValueError(
+                f"name: expected a new one or one of kinspace's, got {self.name!r}, which is a "
+                f"collection of its own in {self.uri}; choose another"
+            )
+        return known
 
     def _create(self, collection: str, dim: int) -> None:
         from pymilvus import DataType, MilvusClient
@@ -84,32 +92,39 @@ class MilvusIndex:
         schema.add_field("attributes", DataType.JSON)
         index = self._client.prepare_index_params()
         index.add_index("vector", index_type=self._index_type, metric_type="COSINE")
-        with _asked():
+        with asked():
             self._client.create_collection(
                 collection, schema=schema, index_params=index, consistency_level="Strong"
             )
 
     def _found_dim(self) -> int:
-        with _asked():
+        with asked():
             fields = self._client.describe_collection(self._collection)["fields"]
         return next(int(f["params"]["dim"]) for f in fields if f["name"] == "vector")
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector."""
+        """Numbers in a vector of the collection that is read and written now."""
+        self._dim = self._found_dim()
         return self._dim
+
+    def _dim_for(self, vectors: Vectors) -> int:
+        """The dim; asked for anew where vectors are of another, after another model took over."""
+        known = tuple(getattr(vectors, "shape", ()))[-1:] in ((), (self._dim,))
+        return self._dim if known else self.dim
 
     @property
     def collection(self) -> str:
         """The collection that is read and written now, NAME_vN."""
-        with _asked():
-            return str(self._client.describe_collection(self._collection)["collection_name"])
+        with asked():
+            if self._collection != self.name:
+                return self._collection
+            return str(self._client.describe_alias(self.name)["collection_name"])
 
     def __len__(self) -> int:
-        with _asked():
-            rows = self._client.query(
-                self._collection, filter="", output_fields=["count(*)"], consistency_level="Strong"
-            )
+        options = {"output_fields": ["count(*)"], "consistency_level": "Strong"}
+        with asked():
+            rows = self._client.query(self._collection, filter="", **options)
         return int(rows[0]["count(*)"])
 
     def add(
@@ -120,8 +135,8 @@ class MilvusIndex:
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Put vectors in, or others in the place of those with the same ids."""
-        rows = unit_vectors(vectors, self._dim).numpy()
-        columns = Columns.of(ids, len(rows), labels, attributes)
+        tensor, columns = checked_rows(self._dim_for(vectors), vectors, ids, labels, attributes)
+        rows = tensor.numpy()
         numbered, labeled = columns.ids.tolist(), columns.labels.tolist()
         words = {name: column.tolist() for name, column in columns.attributes.items()}
         for at in range(0, len(rows), BATCH):
@@ -134,13 +149,13 @@ class MilvusIndex:
                 }
                 for i in range(at, min(at + BATCH, len(rows)))
             ]
-            with _asked():
+            with asked():
                 self._client.upsert(self._collection, batch)
         if len(rows) >= FLUSHED and "://" not in self.uri:
             self._flush()  # milvus-lite searches what is not yet in its files several times slower
 
     def _flush(self) -> None:
-        with _asked():
+        with asked():
             self._client.flush(self._collection)
 
     def delete(self, ids: Any) -> int:
@@ -148,37 +163,41 @@ class MilvusIndex:
         gone = numbers("ids", ids).tolist()
         before = len(self)
         for at in range(0, len(gone), BATCH):
-            with _asked():
+            with asked():
                 self._client.delete(self._collection, ids=gone[at : at + BATCH])
         return before - len(self)
 
     def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> Found:
         """Ids and cosines of about the k nearest of each query; k up to Milvus's 16,384."""
         checks.whole("k", k, at_least=1)
-        asked = unit_vectors(queries, self._dim, name="queries").numpy()
-        ids = np.full((len(asked), k), -1, np.int64)
-        cosines = np.full((len(asked), k), -np.inf, np.float32)
-        for at in range(0, len(asked), BATCH):
-            with _asked():
-                found = self._client.search(
-                    self._collection,
-                    data=list(asked[at : at + BATCH]),
-                    limit=k,
-                    filter="" if where is None else _expression(where),
-                    output_fields=["id"],
-                    consistency_level="Strong",
-                )
+        wanted = unit_vectors(queries, self._dim_for(queries), name="queries").numpy()
+        ids, cosines = nothing_found(len(wanted), k)
+        options = {
+            "limit": k,
+            "filter": "" if where is None else expression(where),
+            "output_fields": ["id"],
+            "search_params": {"params": {"ef": max(self.effort, k)}},
+            "consistency_level": "Session",  # "Strong" waits for a tick of the cluster's clock
+        }
+        for at in range(0, len(wanted), BATCH):
+            data = list(wanted[at : at + BATCH])
+            with asked():
+                found = self._client.search(self._collection, data, **options)
             for row, hits in enumerate(found, at):
                 ids[row, : len(hits)] = [hit["id"] for hit in hits]
                 cosines[row, : len(hits)] = [hit["distance"] for hit in hits]
         return ids, cosines
 
+    def versions(self) -> list[str]:
+        """The collections of this name that there are: NAME_v1, NAME_v2 and so on, in any order."""
+        with asked():
+            taken = self._client.list_collections()
+        pattern = re.compile(re.escape(self.name) + r"_v\d+")
+        return [name for name in taken if pattern.fullmatch(name)]
+
     def next_version(self, dim: int | None = None) -> MilvusIndex:
         """An empty collection beside the one behind the name, for another model's vectors."""
-        with _asked():
-            taken = self._client.list_collections()
-        pattern = re.compile(re.escape(self.name) + r"_v(\d+)")
-        used = [int(found[1]) for found in map(pattern.fullmatch, taken) if found]
+        used = map(_number, self.versions())
         fresh = object.__new__(MilvusIndex)
         fresh.__dict__ |= self.__dict__  # the same connection
         fresh._collection = f"{self.name}_v{max(used, default=0) + 1}"
@@ -186,16 +205,29 @@ class MilvusIndex:
         fresh._dim = fresh._found_dim()
         return fresh
 
-    def publish(self, *, drop_old: bool = True) -> None:
-        """Put this version behind the name, in one step."""
-        with _asked():
-            old = str(self._client.describe_collection(self.name)["collection_name"])
+    def publish(self, *, drop_old: bool = False) -> None:
+        """Put this version behind the name, in one step, and drop those before the last.
+
+        drop_old: drop the last too, where nobody is searching now.
+        """
+        len(self)  # waits until all that was written is seen by everyone
+        with asked():
+            old = str(self._client.describe_alias(self.name)["collection_name"])
             if self._collection in (self.name, old):  # it is there already
                 return
             self._client.flush(self._collection)
             self._client.alter_alias(self._collection, self.name)
-            if drop_old:
-                self._client.drop_collection(old)
+            for version in self.versions():
+                if _number(version) < _number(old) + drop_old:
+                    self._client.drop_collection(version)
+
+    def drop(self) -> None:
+        """Remove the name and all its versions, with their vectors, from the database."""
+        versions = self.versions()
+        with asked():
+            self._client.drop_alias(self.name)
+            for version in versions:
+                self._client.drop_collection(version)
 
     def save(self, file: str | Path) -> None:
         """Write where the vectors are; they themselves are in the database already.
@@ -227,43 +259,6 @@ class MilvusIndex:
         self._client.close()
 
 
-def _expression(where: Where) -> str:
-    """A filter in Milvus's words; texts are quoted as JSON quotes them.
-
-    >>> _expression({"label": [3, 5], "color=red": True})
-    'label in [3, 5] and (attributes["color=red"] == true)'
-    """
-    parts = []
-    for name, values in where.items():
-        if name == "label":
-            parts.append(f"label in {numbers('label', wanted(values), low=-1).tolist()}")
-            continue
-        field = f"attributes[{json.dumps(name, ensure_ascii=False)}]"
-        each = [f"{field} == {json.dumps(v, ensure_ascii=False)}" for v in wanted(values)]
-        parts.append(f"({' or '.join(each)})" if each else "id < 0")
-    return " and ".join(parts)
-
-
-def _connected(uri: str, token: str) -> Any:
-    try:
-        from pymilvus import MilvusClient
-        from pymilvus.exceptions import MilvusException
-    except ImportError:
-        raise ValueError(
-            "milvus: expected pymilvus, got none installed; pip install 'kinspace[milvus]'"
-        ) from None
-    try:
-        return MilvusClient(uri, token=token)
-    except MilvusException as error:
-        raise ValueError(f"{uri}: cannot be opened: {error.message}") from None
-
-
-@contextmanager
-def _asked() -> Iterator[None]:
-    """Turn what the database answers to a wrong request into a ValueError."""
-    from pymilvus.exceptions import MilvusException
-
-    try:
-        yield
-    except MilvusException as error:
-        raise ValueError(f"milvus: {error.message}") from None
+def _number(version: str) -> int:
+    """Of a collection NAME_vN."""
+    return int(version.rpartition("_v")[2])

@@ -1,16 +1,14 @@
 """Checkpoints in one file each, written so that no crash can leave half of one.
 
 A checkpoint is a safetensors file: tensors by name, and the rest (step, positions, best so far) as
-JSON in its header. It is written beside its place, brought to the disk, and renamed over the old
-one, which a file system does in one piece: after a power cut there is the old file or the new one.
-Nothing in it is code; loading never runs any.
+JSON in its header. It is written in one piece (`kinspace.writing`): after a power cut there is the
+old file or the new one. Nothing in it is code; loading never runs any.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,49 +17,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from kinspace.writing import clear_parts, write_atomically
+
 __all__ = ["clear_parts", "read_checkpoint", "write_atomically", "write_checkpoint"]
 
 _HEADER = "kinspace"
-
-
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a file beside the path, bring it to the disk, and give it the name.
-
-    If anything fails, a full disk for one, what was there before stays as it is.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_atomically(Path(folder) / "a.txt", lambda path: path.write_text("all"))
-    ...     sorted(p.name for p in Path(folder).iterdir())
-    ['a.txt']
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(part)
-        _to_disk(part)
-        part.replace(path)
-        _to_disk(path.parent)  # the name is on the disk too
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"cannot write {path}: {error.strerror or error}; the file before it is unharmed",
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def clear_parts(folder: Path) -> None:
-    """Remove what a killed process had not yet given its name."""
-    for part in folder.glob(".*.part"):
-        part.unlink(missing_ok=True)
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from kinspace import checks
+from kinspace.distributed import barrier
 from kinspace.training.step import PRECISIONS
 
 __all__ = [
@@ -135,9 +136,3 @@ def said_by_main(text: str) -> str:
     box = [text]
     dist.broadcast_object_list(box)
     return box[0]
-
-
-def barrier() -> None:
-    """Wait for the other processes, where there are some."""
-    if dist.is_available() and dist.is_initialized():
-        dist.barrier()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from kinspace.data.moths.attributes import VOCABULARY
 from kinspace.data.moths.collection import Moths, draw_moths
+from kinspace.writing import write_atomically
 
 __all__ = ["GENERATOR", "cache_folder", "load_moths", "read_moths", "write_moths"]
 
@@ -33,14 +33,12 @@ def write_moths(moths: Moths, file: Path) -> None:
         "genera": np.array(moths.genera),
         **{f"column {name}": values for name, values in moths.columns.items()},
     }
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.stem, suffix=".part")
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
+
+    def write(part: Path) -> None:
+        with part.open("wb") as stream:  # savez would add .npz to the name
             np.savez(stream, **arrays)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+
+    write_atomically(file, write)
 
 
 def read_moths(file: Path) -> Moths:

@@ -5,7 +5,7 @@
   const KINDS = ["unknown", "not sure", "same kind"];
   const MARKS = { "same kind": "same", "not sure": "unsure", unknown: "unknown" };
   const site = window.kinspaceSite || null;
-  let about, classes, points, map, labelOf, classOf, shown = 0, rows = [], asked = 0, upload = null;
+  let about, classes, points, map = null, marked = [-1, []], labelOf, classOf, shown = 0, rows = [], asked = 0, upload = null;
   let filter = { label: -1, attribute: "" }, fits = null, uploadUrl = null;
 
   // ---- where answers come from: the server, or the data beside the page --------------------------
@@ -108,7 +108,7 @@
     const words = filterWords();
     title(words ? "Pictures: " + words : "Pictures");
     more();
-    if (map) { map.mark(-1, []); }
+    mark(-1, []);
     say(rows.length.toLocaleString("en") + (rows.length === 1 ? " picture" : " pictures") +
       (words ? " of " + words : "") + ". Choose one to see what is near it.");
   }
@@ -150,7 +150,7 @@
       const found = await neighbors(row);
       if (turn !== asked) { return; }
       showNear(found, "Nearest to " + points.ids[row]);
-      map.mark(row, found.map((each) => each.row));
+      mark(row, found.map((each) => each.row));
       const same = found.filter((each) => points.labels && points.labels[each.row] === points.labels[row]).length;
       say(found.length + " nearest pictures" + (name ? ", " + same + " of them " + name : "") + ".");
     } catch (error) { if (turn === asked) { fail(error); } }
@@ -190,7 +190,7 @@
       if (turn !== asked) { return; }
       const words = answerOf(found.verdict);
       showNear(found.neighbors, "Nearest to your picture");
-      map.mark(-1, found.neighbors.map((each) => each.row));
+      mark(-1, found.neighbors.map((each) => each.row));
       say(found.neighbors.length + " nearest pictures. " + words);
     } catch (error) {
       if (turn !== asked) { return; }
@@ -227,7 +227,7 @@
       const within = fits;
       fits = Uint8Array.from(points.labels, (each, row) => (each === filter.label && (!within || within[row]) ? 1 : 0));
     }
-    map.filter(fits);
+    if (map) { map.filter(fits); }
     again();
   }
 
@@ -309,10 +309,10 @@
     $("filters").hidden = !classes.classes.length && !classes.attributes.length;
   }
   async function start() {
-    if (site) { about = site.about; classes = site.classes; points = site.map; }
+    if (site) { about = site.about; classes = site.classes; points = site.pictures; }
     else {
       try {
-        [about, classes, points] = await Promise.all(["api/about", "api/classes", "api/map"].map((path) => ask(path)));
+        [about, classes, points] = await Promise.all(["api/about", "api/classes", "api/pictures"].map((path) => ask(path)));
       } catch (error) { fail(error); return; }
     }
     calm();
@@ -326,16 +326,40 @@
     }
     options();
     steadyOrder = mixed(points.ids.length);
-    map = kinspaceMap($("map"), points, {
-      hover: hover, thumb: thumb, choose: (row) => choose(row, false),
-      middle: (row) => say("In the middle: " + (className(row) ? className(row) + ", " : "") + points.ids[row])
-    });
-    window.kinspaceGallery = { map: map };
     verdict();
     listen();
     const row = chosenRow();
     if (row >= 0) { show(row); } else { browse(); }
     document.body.dataset.ready = "yes";
+    openMap();
+  }
+  function mark(row, rows) {
+    marked = [row, rows];
+    if (map) { map.mark(row, rows); }
+  }
+  async function openMap() { // a map that is still being drawn is asked for again
+    let found;
+    try { found = site ? site.map : await ask("api/map"); }
+    catch (error) { $("map-state").textContent = "The map could not be loaded. " + error.message; return; }
+    if (found.state === "drawing") {
+      $("map-state").textContent = "The map is being drawn, once for this gallery: a minute or two. You can search meanwhile.";
+      setTimeout(openMap, 2000);
+      return;
+    }
+    if (found.state !== "ready") {
+      $("map-state").textContent = "The map could not be drawn; the server’s log says why.";
+      return;
+    }
+    $("map-state").hidden = true;
+    $("map").hidden = $("map-tools").hidden = false;
+    map = galleryMap($("map"), { x: found.x, y: found.y, labels: points.labels }, {
+      hover: hover, thumb: thumb, choose: (row) => choose(row, false),
+      middle: (row) => say("In the middle: " + (className(row) ? className(row) + ", " : "") + points.ids[row])
+    });
+    map.filter(fits);
+    map.mark(...marked);
+    window.kinspaceMap = map;
+    document.body.dataset.map = "ready";
   }
   let listening = false;
   function listen() {
@@ -355,7 +379,7 @@
     $("clear").addEventListener("click", function () {
       $("class-filter").value = ""; $("attribute-filter").value = "";
       filter = { label: -1, attribute: "" }; fits = null;
-      map.filter(null);
+      if (map) { map.filter(null); }
       if (location.hash) { history.pushState(null, "", location.pathname); }
       browse();
     });
@@ -389,7 +413,7 @@
       if (!answer.ok) { throw new Error("This token is not the right one."); }
       $("token").value = "";
       $("login").close();
-      start();
+      if (listening) { location.reload(); } else { start(); } // what was shown may be of before
     } catch (error) { $("login-error").textContent = error.message; $("login-error").hidden = false; }
   });
   start();

@@ -1,6 +1,7 @@
 (async function () {
   "use strict";
   const box = document.getElementById("routes");
+  document.getElementById("here").textContent = location.origin;
   const answer = await fetch("openapi.json");
   if (!answer.ok) {
     box.textContent = "The description of the interface asks for the token: open the gallery first.";

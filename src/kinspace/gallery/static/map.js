@@ -1,22 +1,46 @@
 // A map of up to some ten thousand points: each frame is written pixel by pixel into one picture,
 // which takes a few milliseconds whatever draws the page. Near enough, points become pictures.
-function kinspaceMap(canvas, data, on) {
+// Points lie in cells, so that a frame and a search look only at what is in view.
+function galleryMap(canvas, data, on) {
   "use strict";
   const count = data.x.length, context = canvas.getContext("2d");
-  const TILES = 90, KEPT = 400, FAR = 60;
+  const TILES = 90, KEPT = 400, FAR = 60, CELLS = 64;
+  const FRAME = 8; // ms that drawing may take while the map moves; then fewer points are drawn
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   let view = { scale: 1, x: 0, y: 0 }, width = 0, height = 0, ratio = 1;
   let hover = -1, chosen = -1, near = [], fits = null, waiting = false, image = null, pixels = null;
+  let cost = 0, moving = false, rest = 0, inkNow = "";
   const visible = new Int32Array(TILES + 1);
   const pictures = new Map();
 
-  // in a mixed but steady order: no class is drawn over all others
-  const order = new Uint32Array(count);
-  for (let i = 0; i < count; i++) { order[i] = i; }
-  for (let i = count - 1, seed = 1; i > 0; i--) {
-    seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
-    const j = seed % (i + 1), kept = order[i];
-    order[i] = order[j]; order[j] = kept;
+  // rows cell by cell; within one in a mixed but steady order: no class is drawn over all others
+  const order = new Uint32Array(count), starts = new Uint32Array(CELLS * CELLS + 1);
+  const xs = new Float32Array(count), ys = new Float32Array(count), groups = new Uint32Array(count);
+  (function sort() {
+    const mixed = new Uint32Array(count);
+    for (let i = 0; i < count; i++) { mixed[i] = i; }
+    for (let i = count - 1, seed = 1; i > 0; i--) {
+      seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+      const j = seed % (i + 1), kept = mixed[i];
+      mixed[i] = mixed[j]; mixed[j] = kept;
+    }
+    const part = (value) => Math.min(CELLS - 1, Math.floor(value / 10000 * CELLS));
+    const cell = (i) => part(data.y[i]) * CELLS + part(data.x[i]);
+    for (let i = 0; i < count; i++) { starts[cell(i) + 1]++; }
+    for (let c = 0; c < CELLS * CELLS; c++) { starts[c + 1] += starts[c]; }
+    const next = starts.slice();
+    mixed.forEach(function (i) {
+      const at = next[cell(i)]++;
+      order[at] = i; xs[at] = data.x[i] / 10000; ys[at] = data.y[i] / 10000;
+      groups[at] = data.labels ? data.labels[i] : 0;
+    });
+  })();
+  function within(left, top, right, bottom, visit) { // of the map, 0 .. 1; row after row of cells
+    const first = (value) => Math.max(0, Math.floor(value * CELLS));
+    const last = (value) => Math.min(CELLS - 1, Math.floor(value * CELLS));
+    for (let r = first(top); r <= last(bottom); r++) {
+      for (let c = first(left); c <= last(right); c++) { visit(starts[r * CELLS + c], starts[r * CELLS + c + 1]); }
+    }
   }
 
   function rgb(group) {
@@ -27,17 +51,19 @@ function kinspaceMap(canvas, data, on) {
       return Math.round(255 * (light - spread * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
     });
   }
-  let colors = null;
-  function paint() {
-    colors = [];
-    for (let i = 0; i < count; i++) {
-      const group = data.labels ? data.labels[i] : 0;
-      if (!colors[group]) { colors[group] = rgb(group); }
-    }
-  }
   const pack = (c, alpha) => ((alpha << 24) | (c[2] << 16) | (c[1] << 8) | c[0]) >>> 0;
-  const css = (i) => "rgb(" + colors[data.labels ? data.labels[i] : 0].join() + ")";
-  const ink = () => getComputedStyle(canvas).color;
+  let strong = null, soft = null;
+  function paint() {
+    let most = 0;
+    for (let n = 0; n < count; n++) { most = Math.max(most, groups[n]); }
+    strong = new Uint32Array(most + 1); soft = new Uint32Array(most + 1);
+    for (let group = 0; group <= most; group++) {
+      const color = rgb(group);
+      strong[group] = pack(color, 255); soft[group] = pack(color, 120);
+    }
+    inkNow = getComputedStyle(canvas).color;
+  }
+  const css = (i) => "rgb(" + rgb(data.labels ? data.labels[i] : 0).join() + ")";
 
   function base() { return 0.94 * Math.min(width, height); }
   function place(i) {
@@ -56,29 +82,28 @@ function kinspaceMap(canvas, data, on) {
         else if (far < 0.75) { edge.push(dy * canvas.width + dx); }
       }
     }
-    return { full: full, edge: edge, reach: reach };
+    return { full: Int32Array.from(full), edge: Int32Array.from(edge), reach: reach };
   }
-  function points(radius, gray) {
+  function points(radius, gray, share) {
     const size = base() * view.scale * ratio, w = canvas.width, h = canvas.height;
     const left = w / 2 + view.x * ratio - size / 2, top = h / 2 + view.y * ratio - size / 2;
-    const mark = disc(radius), faint = gray ? pack(dark.matches ? [70, 76, 84] : [205, 209, 214], 255) : 0;
-    const strong = colors.map((c) => pack(c, 255)), soft = colors.map((c) => pack(c, 120));
+    const { full, edge, reach } = disc(radius);
+    const faint = pack(dark.matches ? [70, 76, 84] : [205, 209, 214], 255);
     let inside = 0;
-    for (let n = 0; n < count; n++) {
-      const i = order[n];
-      if (fits && !fits[i] !== gray) { continue; }
-      const x = Math.round(left + data.x[i] / 10000 * size), y = Math.round(top + data.y[i] / 10000 * size);
-      if (x < mark.reach || y < mark.reach || x >= w - mark.reach || y >= h - mark.reach) { continue; }
-      if (!gray && inside <= TILES) { visible[inside] = i; inside++; }
-      const at = y * w + x, group = data.labels ? data.labels[i] : 0;
-      const color = gray ? faint : strong[group];
-      for (let m = 0; m < mark.full.length; m++) { pixels[at + mark.full[m]] = color; }
-      if (!gray) {
-        for (let m = 0; m < mark.edge.length; m++) {
-          if (!pixels[at + mark.edge[m]]) { pixels[at + mark.edge[m]] = soft[group]; }
-        }
+    within(-left / size, -top / size, (w - left) / size, (h - top) / size, function (start, end) {
+      const stop = start + Math.ceil((end - start) * share);
+      for (let n = start; n < stop; n++) {
+        if (fits && !fits[order[n]] !== gray) { continue; }
+        const x = Math.round(left + xs[n] * size), y = Math.round(top + ys[n] * size);
+        if (x < reach || y < reach || x >= w - reach || y >= h - reach) { continue; }
+        const at = y * w + x, color = gray ? faint : strong[groups[n]];
+        for (let m = 0; m < full.length; m++) { pixels[at + full[m]] = color; }
+        if (gray) { continue; }
+        if (inside <= TILES) { visible[inside] = order[n]; inside++; }
+        const pale = soft[groups[n]];
+        for (let m = 0; m < edge.length; m++) { if (!pixels[at + edge[m]]) { pixels[at + edge[m]] = pale; } }
       }
-    }
+    });
     return inside;
   }
   function picture(i) {
@@ -108,26 +133,28 @@ function kinspaceMap(canvas, data, on) {
   function ring(i, radius, line) {
     const p = place(i);
     context.beginPath(); context.arc(p.x, p.y, radius, 0, 7);
-    context.lineWidth = line; context.strokeStyle = ink(); context.stroke();
+    context.lineWidth = line; context.strokeStyle = inkNow; context.stroke();
   }
   function draw() {
     waiting = false;
     if (!pixels) { return; }
-    if (!colors) { paint(); }
+    if (!strong) { paint(); }
+    const began = performance.now(), share = moving ? Math.min(1, FRAME / Math.max(cost, 1)) : 1;
     pixels.fill(0);
     const radius = ratio * Math.max(1.2, Math.min(6, 170 / Math.sqrt(count) * Math.sqrt(view.scale)));
-    if (fits) { points(Math.max(1, radius * 0.6), true); }
-    const inside = points(fits ? Math.min(6 * ratio, Math.max(3 * ratio, radius)) : radius, false);
+    if (fits) { points(Math.max(1, radius * 0.6), true, share); }
+    const inside = points(fits ? Math.min(6 * ratio, Math.max(3 * ratio, radius)) : radius, false, share);
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.putImageData(image, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    cost = (performance.now() - began) / share;
     if (inside <= TILES && view.scale > 1.2) {
       const side = Math.max(30, Math.min(72, 0.5 * Math.sqrt(width * height / Math.max(inside, 1))));
       for (let n = 0; n < inside; n++) { tile(visible[n], side, 2); }
     }
     if (chosen >= 0) {
       const from = place(chosen);
-      context.strokeStyle = ink(); context.lineWidth = 1; context.globalAlpha = 0.7;
+      context.strokeStyle = inkNow; context.lineWidth = 1; context.globalAlpha = 0.7;
       near.forEach(function (j) {
         const to = place(j);
         context.beginPath(); context.moveTo(from.x, from.y); context.lineTo(to.x, to.y); context.stroke();
@@ -138,11 +165,17 @@ function kinspaceMap(canvas, data, on) {
     } else { near.forEach((j) => ring(j, 7, 2)); }
     if (hover >= 0) { ring(hover, 8, 2.5); }
     if (document.activeElement === canvas && canvas.matches(":focus-visible")) {
-      context.strokeStyle = ink(); context.lineWidth = 1; context.beginPath();
+      context.strokeStyle = inkNow; context.lineWidth = 1; context.beginPath();
       context.moveTo(width / 2 - 9, height / 2); context.lineTo(width / 2 + 9, height / 2);
       context.moveTo(width / 2, height / 2 - 9); context.lineTo(width / 2, height / 2 + 9);
       context.stroke();
     }
+  }
+  function move() { // fewer points where they take long, and all of them when it has come to rest
+    moving = true;
+    clearTimeout(rest);
+    rest = setTimeout(function () { moving = false; redraw(); }, 150);
+    redraw();
   }
   function redraw() { if (!waiting) { waiting = true; requestAnimationFrame(draw); } }
   function fit() {
@@ -159,17 +192,18 @@ function kinspaceMap(canvas, data, on) {
     view.x = x - width / 2 - (x - width / 2 - view.x) * real;
     view.y = y - height / 2 - (y - height / 2 - view.y) * real;
     view.scale = next;
-    redraw();
+    move();
   }
   function nearest(x, y, reach) {
     const size = base() * view.scale, left = width / 2 + view.x - size / 2, top = height / 2 + view.y - size / 2;
     let best = -1, least = reach * reach;
-    for (let i = 0; i < count; i++) {
-      if (fits && !fits[i]) { continue; }
-      const dx = left + data.x[i] / 10000 * size - x, dy = top + data.y[i] / 10000 * size - y;
-      const far = dx * dx + dy * dy;
-      if (far < least) { least = far; best = i; }
-    }
+    within((x - reach - left) / size, (y - reach - top) / size, (x + reach - left) / size, (y + reach - top) / size, function (start, end) {
+      for (let n = start; n < end; n++) {
+        if (fits && !fits[order[n]]) { continue; }
+        const dx = left + xs[n] * size - x, dy = top + ys[n] * size - y, far = dx * dx + dy * dy;
+        if (far < least) { least = far; best = order[n]; }
+      }
+    });
     return best;
   }
   function point(i, x, y) {
@@ -193,7 +227,7 @@ function kinspaceMap(canvas, data, on) {
     pointers.set(event.pointerId, now);
     if (pointers.size === 1) {
       moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
-      if (moved > 4) { view.x += now.x - before.x; view.y += now.y - before.y; point(-1); redraw(); }
+      if (moved > 4) { view.x += now.x - before.x; view.y += now.y - before.y; point(-1); move(); }
     } else if (pointers.size === 2) {
       const two = Array.from(pointers.values());
       const apart = Math.hypot(two[0].x - two[1].x, two[0].y - two[1].y);
@@ -240,7 +274,7 @@ function kinspaceMap(canvas, data, on) {
   canvas.addEventListener("focus", redraw);
   canvas.addEventListener("blur", function () { point(-1); redraw(); });
   function reset() { view = { scale: 1, x: 0, y: 0 }; redraw(); }
-  dark.addEventListener("change", function () { colors = null; redraw(); });
+  dark.addEventListener("change", function () { strong = null; redraw(); });
   new ResizeObserver(fit).observe(canvas);
   fit();
   return {

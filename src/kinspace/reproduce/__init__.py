@@ -1,0 +1,26 @@
+"""The papers' tables and figures, run anew: `kinspace reproduce`.
+
+`experiments/` has a TOML file each: rows, settings, and the numbers the paper printed.
+"""
+
+from kinspace.reproduce.experiment import Experiment
+from kinspace.reproduce.jobs import make_jobs, recipe_of
+from kinspace.reproduce.page import results_page
+from kinspace.reproduce.reading import experiment_names, read_experiment
+from kinspace.reproduce.rows import Curve, Printed, Row, Sweep
+from kinspace.reproduce.running import Outcome, reproduce
+
+__all__ = [
+    "Curve",
+    "Experiment",
+    "Outcome",
+    "Printed",
+    "Row",
+    "Sweep",
+    "experiment_names",
+    "make_jobs",
+    "read_experiment",
+    "recipe_of",
+    "reproduce",
+    "results_page",
+]

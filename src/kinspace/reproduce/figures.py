@@ -1,0 +1,201 @@
+"""The figures of an experiment, drawn from its results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kinspace.report.figures import COLORS, Plot, drawn
+from kinspace.reproduce.experiment import Experiment
+from kinspace.reproduce.measures import at, title
+from kinspace.reproduce.rows import Sweep
+
+__all__ = ["experiment_figures"]
+
+Content = Mapping[str, Any]
+
+
+def experiment_figures(experiment: Experiment, content: Content) -> list[Plot]:
+    """A figure a sweep, and where the experiment has them curves, a profile, a scatter.
+
+    Their names come after the name of the results file.
+    """
+    plots = [_sweep(experiment, sweep, content) for sweep in experiment.sweeps]
+    if experiment.curve is not None:
+        plots.append(_curves(experiment, content))
+    if experiment.profile is not None:
+        plots.append(_profile(experiment, experiment.profile, content))
+    if experiment.scatter:
+        plots.append(_scatter(experiment, content))
+    return [plot for plot in plots if plot is not None]
+
+
+def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | None:
+    """The first measure against the swept value, on test and on validation classes."""
+    measure = experiment.measures[0]
+    rows = [row for row in experiment.rows if row.sweep == sweep.name]
+    found = [(row, content["summary"][row.name]) for row in rows if row.name in content["summary"]]
+    found = [(row, summary) for row, summary in found if measure in summary["test"]]
+    if not found:
+        return None
+    words = not all(isinstance(row.x, (int, float)) for row, _ in found)
+    x = [place if words else row.x for place, (row, _) in enumerate(found)]
+    lines = {"test": [summary["test"][measure] for _, summary in found]}
+    if measure == "recall@1" and all(summary["validation"] for _, summary in found):
+        lines["validation"] = [summary["validation"] for _, summary in found]
+    beside = {name: content["summary"].get(name) for name in sweep.beside}
+    titles = {row.name: row.title for row in experiment.rows}
+
+    def draw(axes: Any) -> None:
+        for color, (name, values) in zip(COLORS, lines.items(), strict=False):
+            means = [100 * value["mean"] for value in values]
+            spreads = [100 * value["spread"] for value in values]
+            axes.errorbar(x, means, spreads, fmt="o-", color=color, capsize=3, ms=4, label=name)
+        for color, (name, summary) in zip(COLORS[2:], beside.items(), strict=False):
+            if summary and measure in summary["test"]:
+                level = 100 * summary["test"][measure]["mean"]
+                axes.axhline(level, color=color, ls="--", lw=1, label=f"{titles[name]}, test")
+        printed = [_printed(content, row.name, measure) for row, _ in found]
+        if all(printed):
+            source = printed[0][0][0]
+            axes.plot(x, [each[0][1] for each in printed], "x:", color=COLORS[2], label=source)
+        if sweep.log and not words:
+            axes.set_xscale("log")
+        axes.set_xticks(x, [_word(row.x) for row, _ in found])
+        axes.minorticks_off()
+        axes.set(xlabel=sweep.label, ylabel=f"{title(measure)}, %")
+        axes.legend()
+
+    said = ", ".join(
+        f"{row.x}: {100 * summary['test'][measure]['mean']:.1f}" for row, summary in found
+    )
+    columns = ("x", "mean", "spread")
+    table = [(row.x, *list(s["test"][measure].values())[:2]) for row, s in found]
+    alt = f"{title(measure)} on the test part by {sweep.label}: {said}."
+    return drawn(sweep.name, sweep.label, alt, draw, columns=columns, rows=table)
+
+
+def _word(x: Any) -> str:
+    return x.replace("x", " x ") if isinstance(x, str) else f"{x:g}"
+
+
+def _printed(content: Content, row: str, measure: str) -> list[tuple[str, float]]:
+    return [
+        (each["source"], each["numbers"][measure])
+        for each in content["printed"].get(row, [])
+        if measure in each["numbers"]
+    ]
+
+
+def _curves(experiment: Experiment, content: Content) -> Plot | None:
+    """The measure over the steps, the mean over seeds with its spread, a line a row."""
+    assert experiment.curve is not None
+    name = title(experiment.curve.measure)
+    lines = _of_rows(experiment, content, "curve")
+    if not lines:
+        return None
+
+    def draw(axes: Any) -> None:
+        for color, (row, points) in zip(_colors(len(lines)), lines.items(), strict=True):
+            steps, means = [p[0] for p in points], [100 * p[1] for p in points]
+            low = [100 * (p[1] - p[2]) for p in points]
+            high = [100 * (p[1] + p[2]) for p in points]
+            axes.plot(steps, means, color=color, label=row, lw=1.5)
+            axes.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
+        axes.set(xlabel="step", ylabel=f"{name}, %")
+        axes.legend()
+
+    said = "; ".join(
+        f"{row} from {100 * points[0][1]:.1f} to {100 * points[-1][1]:.1f}"
+        for row, points in lines.items()
+    )
+    rows = [(row, *point) for row, points in lines.items() for point in points]
+    columns = ("row", "step", "mean", "spread")
+    alt = f"{name} over the steps: {said}."
+    return drawn("curves", f"{name} over the steps", alt, draw, columns=columns, rows=rows)
+
+
+def _profile(experiment: Experiment, kind: str, content: Content) -> Plot | None:
+    """A measure at K over K, a line a row."""
+    ks = sorted(
+        found[1] for name in experiment.measures if (found := at(name)) and found[0] == kind
+    )
+    lines: dict[str, list[dict[str, float]]] = {}
+    for row in experiment.rows:
+        test = content["summary"].get(row.name, {}).get("test", {})
+        if ks and all(f"{kind}@{k}" in test for k in ks):
+            lines[row.title] = [test[f"{kind}@{k}"] for k in ks]
+    if not lines:
+        return None
+
+    def draw(axes: Any) -> None:
+        for color, (row, values) in zip(_colors(len(lines)), lines.items(), strict=True):
+            means, spreads = ([100 * v[one] for v in values] for one in ("mean", "spread"))
+            axes.errorbar(ks, means, spreads, fmt="o-", color=color, capsize=3, ms=4, label=row)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ks, [str(k) for k in ks])
+        axes.minorticks_off()
+        axes.set(xlabel="neighbors", ylabel="that share an attribute, %")
+        axes.legend()
+
+    said = "; ".join(
+        f"{row} from {100 * values[0]['mean']:.1f} at {ks[0]} to {100 * values[-1]['mean']:.1f} "
+        f"at {ks[-1]}"
+        for row, values in lines.items()
+    )
+    rows = [
+        (row, k, v["mean"], v["spread"])
+        for row, vs in lines.items()
+        for k, v in zip(ks, vs, strict=True)
+    ]
+    columns = ("row", "k", "mean", "spread")
+    alt = f"{kind} by the number of neighbors: {said}."
+    return drawn(kind, experiment.title, alt, draw, columns=columns, rows=rows)
+
+
+def _scatter(experiment: Experiment, content: Content) -> Plot | None:
+    """The embeddings of some test samples, a panel a row."""
+    panels = {
+        row.title: record["points"]
+        for row in experiment.rows
+        for record in content["runs"]
+        if record["row"] == row.name and record.get("points")
+    }
+    if not panels:
+        return None
+
+    def draw(axes: Any) -> None:
+        import matplotlib
+
+        figure, size = axes.figure, len(panels)
+        axes.remove()
+        colors = matplotlib.colormaps["tab10"]
+        for place, (row, points) in enumerate(panels.items()):
+            panel = figure.add_subplot((size + 1) // 2, min(size, 2), place + 1)
+            x, y = ([float(word) for word in points[axis].split()] for axis in "xy")
+            each = [colors(int(label) % 10) for label in points["labels"].split()]
+            panel.scatter(x, y, s=2, c=each, rasterized=True)
+            panel.set_title(row, fontsize=10)
+            panel.set(xticks=[], yticks=[])
+
+    count = len(next(iter(panels.values()))["labels"].split())
+    alt = f"{count} test samples in two dimensions, colored by class: {', '.join(panels)}."
+    rows = [(row, len(points["labels"].split())) for row, points in panels.items()]
+    return drawn(
+        "scatter",
+        experiment.title,
+        alt,
+        draw,
+        columns=("row", "samples"),
+        rows=rows,
+        size=(6.4, 3.2 * ((len(panels) + 1) // 2)),
+    )
+
+
+def _of_rows(experiment: Experiment, content: Content, key: str) -> dict[str, Sequence[Any]]:
+    found = {row.title: content["summary"].get(row.name, {}).get(key) for row in experiment.rows}
+    return {name: value for name, value in found.items() if value}
+
+
+def _colors(count: int) -> list[str]:
+    return [COLORS[place % len(COLORS)] for place in range(count)]

@@ -1,0 +1,149 @@
+"""From an experiment to the commands that make its numbers: one a row and seed.
+
+A job's `command` is what a reader types: the data and the weights by their names, no folders of
+this machine. It is also what tells whether numbers on the disk are of this very setting.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kinspace.data.standard import STANDARD_SETS
+from kinspace.recipes import Recipe, changed, parse_set, read_recipe, with_regularizers
+from kinspace.recipes.toml import to_toml
+from kinspace.reproduce.experiment import Experiment
+from kinspace.reproduce.rows import Row
+
+__all__ = ["Job", "data_name", "make_jobs", "recipe_of", "settings_of", "shown_data"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training. held_out: a fraction of the training classes that this one does not see."""
+
+    row: Row
+    seed: int
+    held_out: float
+    recipe: Recipe
+    options: tuple[str, ...]  # of the command, all but those of this machine
+    kind: str
+    data: str  # its name
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"{self.row.name}-seed{self.seed}" + ("-validation" if self.held_out else "")
+
+    @property
+    def steps(self) -> int:
+        """Of the optimizer, those of a warm start too."""
+        return self.recipe.schedule.steps + self.recipe.warm_start.steps
+
+    @property
+    def command(self) -> str:
+        """What a reader types."""
+        options = [*self.options]
+        for place, text in enumerate(options):  # the weights by their file name alone
+            if text == "--weights":
+                options[place + 1] = Path(options[place + 1]).name
+            elif text.startswith("model.weights="):
+                options[place] = f"model.weights={Path(text.partition('=')[2].strip(chr(34))).name}"
+        return shlex.join(["kinspace", self.kind, shown_data(self.data), *options])
+
+
+def data_name(data: str) -> str:
+    """The name of a data set by its place.
+
+    >>> data_name("cub200:folder/cub"), data_name("moths"), data_name("photos/birds.zip")
+    ('cub200', 'moths', 'birds')
+    """
+    name, colon, _ = data.partition(":")
+    return name if colon else Path(data).stem
+
+
+def shown_data(name: str) -> str:
+    """What a reader types for a data set: a standard set is in some folder.
+
+    >>> shown_data("cub200"), shown_data("moths")
+    ('cub200:FOLDER', 'moths')
+    """
+    return f"{name}:FOLDER" if name in STANDARD_SETS else name
+
+
+def settings_of(
+    experiment: Experiment, row: Row, data: str, changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The dotted keys of a row: the experiment's, the data set's, its own, the user's."""
+    return {**experiment.settings, **experiment.sets.get(data, {}), **row.settings, **changes}
+
+
+def recipe_of(
+    experiment: Experiment, row: Row, data: str, changes: Mapping[str, Any] | None = None
+) -> Recipe:
+    """The recipe of a row, as `kinspace train` makes it from the row's options."""
+    recipe = read_recipe(row.recipe or experiment.recipe or "")
+    if row.regularizers is not None:
+        recipe = with_regularizers(recipe, row.regularizers)
+    settings = settings_of(experiment, row, data, changes or {})
+    return changed(recipe, settings, where=f"{experiment.name}, {row.name}")
+
+
+def make_jobs(
+    experiment: Experiment,
+    data: str,
+    seeds: Sequence[int],
+    *,
+    changes: Mapping[str, Any] | None = None,
+    weights: str | None = None,
+) -> list[Job]:
+    """Every row with the first seed, then with the next; `data` is the name of the set."""
+    changes = changes or {}
+    jobs = []
+    for seed in seeds:
+        for row in experiment.rows:
+            recipe = recipe_of(experiment, row, data, changes)
+            jobs.append(_job(experiment, row, seed, 0.0, data, changes, weights))
+            whole = experiment.kind == "train" and not recipe.validation.fraction
+            if experiment.validate and whole:
+                held_out = experiment.validate
+                jobs.append(_job(experiment, row, seed, held_out, data, changes, weights))
+    return jobs
+
+
+def _job(
+    experiment: Experiment,
+    row: Row,
+    seed: int,
+    held_out: float,
+    data: str,
+    changes: Mapping[str, Any],
+    weights: str | None,
+) -> Job:
+    if held_out:
+        changes = {**changes, "validation.fraction": held_out}
+    recipe = recipe_of(experiment, row, data, changes)
+    settings = settings_of(experiment, row, data, changes)
+    options = ["--method", row.recipe or experiment.recipe or ""]
+    for regularizer in row.regularizers or ():
+        options += ["--regularizer", regularizer]
+    if weights is not None and experiment.kind == "hierarchy":
+        settings = {**settings, "model.weights": weights}
+    for key, value in settings.items():
+        options += ["--set", f"{key}={_text(value)}"]
+    if weights is not None and experiment.kind == "train":
+        options += ["--weights", weights]
+    if row.micro_batch is not None:
+        options += ["--micro-batch", str(row.micro_batch)]
+    options += ["--seed", str(seed)]
+    return Job(row, seed, held_out, recipe, tuple(options), experiment.kind, data)
+
+
+def _text(value: Any) -> str:
+    """A value as `parse_set` reads it: words bare, the rest as TOML."""
+    if isinstance(value, str) and parse_set(f"key={value}") == ("key", value):
+        return value
+    return to_toml({"key": value}).removeprefix("key = ").strip()

@@ -1,0 +1,82 @@
+"""The measures an experiment may ask for, by name: their titles, and which way is better."""
+
+from __future__ import annotations
+
+import re
+
+from kinspace.recipes.typed import known
+
+__all__ = [
+    "CLASSIFIERS",
+    "RECOVERY",
+    "VALIDATION",
+    "at",
+    "known_measure",
+    "lower_is_better",
+    "title",
+]
+
+CLASSIFIERS = ("knc", "soft_knn", "knn", "nearest_mean", "softmax")
+BY_K = {"recall": "R", "train_recall": "train R", "attributes": "attributes"}
+TITLES = {
+    "map": "mAP",
+    "map@r": "MAP@R",
+    "r_precision": "R-precision",
+    "euclidean_map": "mAP, Euclidean",
+    "nmi": "NMI",
+    "ami": "AMI",
+    "f1": "F1",
+    "error": "error",
+    "knc_error": "error, kNC",
+    "soft_knn_error": "error, soft kNN",
+    "knn_error": "error, kNN",
+    "nearest_mean_error": "error, nearest mean",
+    "softmax_error": "error, softmax",
+    "recovery_error": "true classes, kNN error",
+    "recovery_mean_error": "true classes, nearest mean error",
+    "merged_error": "merged classes, kNN error",
+}
+RECOVERY = ("recovery_error", "recovery_mean_error", "merged_error")
+VALIDATION = "validation_recall@1"  # of a curve alone
+AT = re.compile(r"(recall|train_recall|attributes)@([1-9][0-9]*)")
+
+
+def known_measure(name: str) -> str:
+    """The name, if it is one of a measure.
+
+    >>> known_measure("recall@10"), known_measure("nmi")
+    ('recall@10', 'nmi')
+    >>> known_measure("nmy")
+    Traceback (most recent call last):
+    ValueError: measures: unknown measure 'nmy'; did you mean 'nmi'? choose from: ...
+    """
+    if AT.fullmatch(name):
+        return name
+    return known("measures", name, [*TITLES, *(f"{each}@1" for each in BY_K)], what="measure")
+
+
+def at(name: str) -> tuple[str, int] | None:
+    """A measure at a K and that K; None for others.
+
+    >>> at("recall@8"), at("map@r")
+    (('recall', 8), None)
+    """
+    found = AT.fullmatch(name)
+    return (found[1], int(found[2])) if found else None
+
+
+def title(name: str) -> str:
+    """The measure in words.
+
+    >>> title("recall@1"), title("nmi")
+    ('R@1', 'NMI')
+    """
+    if name == VALIDATION:
+        return "validation R@1"
+    found = at(name)
+    return TITLES[name] if found is None else f"{BY_K[found[0]]}@{found[1]}"
+
+
+def lower_is_better(name: str) -> bool:
+    """Whether it counts mistakes."""
+    return name.endswith("error")

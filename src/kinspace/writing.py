@@ -1,0 +1,60 @@
+"""Files written in one piece: beside their place, brought to the disk, then renamed.
+
+A file system renames in one piece: after a crash or a power cut there is the old file or the new
+one, never half of one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["clear_parts", "to_disk", "write_atomically"]
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make a file beside the path, bring it to the disk, and give it the name.
+
+    If anything fails, a full disk for one, what was there before stays as it is.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_atomically(Path(folder) / "a.txt", lambda path: path.write_text("all"))
+    ...     sorted(p.name for p in Path(folder).iterdir())
+    ['a.txt']
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(part)
+        to_disk(part)
+        part.replace(path)
+        to_disk(path.parent)  # the name is on the disk too
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"cannot write {path}: {error.strerror or error}; the file before it is unharmed",
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def clear_parts(folder: Path) -> None:
+    """Remove what a killed process had not yet given its name.
+
+    >>> clear_parts(Path("no such folder"))
+    """
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk.
+
+    >>> to_disk(Path.cwd())
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

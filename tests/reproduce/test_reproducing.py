@@ -1,0 +1,219 @@
+"""Real experiments in real processes: run, killed, gone on with, refused, failed."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kinspace.cli import app
+from kinspace.data import open_data
+from kinspace.evaluation import recall_at_k
+from kinspace.evaluation.clustering import clustering_metrics
+from kinspace.report.embedding import RunEmbedder
+from kinspace.reproduce import Outcome, make_jobs, read_experiment, reproduce
+from kinspace.reproduce.processes import Failed, Machine
+from kinspace.training import open_run
+from kinspace.training.preparing import split_names
+from reproduce.small import OPTIONS, TOML, written
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduce")
+
+
+@pytest.fixture(scope="module")
+def outcome(place: Path) -> Outcome:
+    """Two rows, two seeds, two at a time; one of the runs was killed before."""
+    file = written(place)
+    job = make_jobs(read_experiment(file), "digits", [0])[0]
+    _killed(Machine(place / "out", "digits", device="cpu", workers=1, save=3), job)
+    return reproduce(file, seeds=2, jobs=2, out=place / "out", results=place / "results", **OPTIONS)
+
+
+def _killed(machine: Machine, job: Any) -> None:
+    """Start the job as the machine does, and kill it at its first checkpoint."""
+    folder = machine.out / job.name
+    machine.out.mkdir()
+    environment = machine.environment() | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*machine.arguments(job), "--log-every", "1"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not (folder / "last.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    assert not (folder / "results.json").exists()
+
+
+def test_a_killed_run_goes_on_and_all_come_to_their_end(outcome: Outcome, place: Path) -> None:
+    assert outcome.failures == {}
+    log = (place / "out/contrastive-seed0.log").read_text()
+    assert "going on at step" in log
+    names = {path.name for path in (place / "out").iterdir() if path.is_dir()}
+    assert names == {f"{row}-seed{seed}" for row in ("contrastive", "triplet") for seed in (0, 1)}
+
+
+def test_mean_and_spread_are_those_of_the_run_folders(outcome: Outcome, place: Path) -> None:
+    for row in ("contrastive", "triplet"):
+        runs = [open_run(place / f"out/{row}-seed{seed}").results for seed in (0, 1)]
+        summary = outcome.content["summary"][row]
+        for measure in ("recall@1", "map@r"):
+            values = [run["selected"][measure] for run in runs]
+            assert summary["test"][measure]["mean"] == pytest.approx(np.mean(values), rel=1e-12)
+            gap = abs(values[0] - values[1]) / np.sqrt(2)
+            assert summary["test"][measure]["spread"] == pytest.approx(gap, rel=1e-9, abs=1e-15)
+            assert summary["final"][measure]["mean"] == pytest.approx(
+                np.mean([run["final"][measure] for run in runs])
+            )
+        validation = np.mean([run["validation_recall@1"] for run in runs])
+        assert summary["validation"]["mean"] == pytest.approx(validation)
+        assert summary["steps"] == [20]
+
+
+def test_measures_the_training_does_not_write_are_of_its_chosen_model(
+    outcome: Outcome, place: Path
+) -> None:
+    record = next(r for r in outcome.content["runs"] if (r["row"], r["seed"]) == ("triplet", 1))
+    run, whole = open_run(place / "out/triplet-seed1"), open_data("digits")
+    _, _, test = split_names(whole, "zero_shot", validation=0.4, seed=1)
+    assert test is not None
+    vectors = RunEmbedder(run, whole, device="cpu").vectors(test)
+    found = clustering_metrics(vectors, test.labels.numpy(), seed=1)
+    assert record["test"]["nmi"] == pytest.approx(found["nmi"], rel=1e-6)
+    assert record["test"]["f1"] == pytest.approx(found["f1"], rel=1e-6)
+    third = recall_at_k(vectors, test.labels.numpy(), (3,))[3]
+    assert record["test"]["recall@3"] == pytest.approx(third, abs=1e-9)
+
+
+def test_the_recorded_command_repeats_the_numbers(outcome: Outcome, tmp_path: Path) -> None:
+    record = next(r for r in outcome.content["runs"] if (r["row"], r["seed"]) == ("triplet", 0))
+    words = shlex.split(record["command"])
+    assert words[:3] == ["kinspace", "train", "digits"]
+    options = ["--device", "cpu", "--workers", "1", "--out", str(tmp_path / "again")]
+    done = CliRunner().invoke(app, [*words[1:], *options])
+    assert done.exit_code == 0, done.stderr
+    again = open_run(tmp_path / "again").results["selected"]
+    assert record["test"]["recall@1"] == pytest.approx(again["recall@1"], abs=0.03)
+    assert record["steps"] == 20
+
+
+def test_records_say_what_they_were_made_with(outcome: Outcome) -> None:
+    content = json.loads(outcome.results.read_text(encoding="utf-8"))
+    assert content == outcome.content
+    for record in content["runs"]:
+        assert record["commit"] == "abc"
+        assert {"torch", "python", "timm"} <= set(record["versions"])
+        assert record["hardware"]["device"]
+        assert record["seconds"] > 0
+
+
+def test_what_is_recorded_is_not_run_again_even_without_its_folder(
+    outcome: Outcome, place: Path, tmp_path: Path
+) -> None:
+    results = shutil.copytree(place / "results", tmp_path / "results")
+    again = reproduce(
+        place / "small.toml", seeds=2, out=tmp_path / "out", results=results, **OPTIONS
+    )
+    assert again.content["runs"] == outcome.content["runs"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_settings_are_refused_in_the_same_place(outcome: Outcome, place: Path) -> None:
+    options = {"seeds": 2, "out": place / "out", "changes": {"loss.margin": 0.4}, **OPTIONS}
+    file = place / "small.toml"
+    with pytest.raises(ValueError, match=r"has 4 runs of other settings .*--anew"):
+        reproduce(file, results=place / "results", **options)
+    with pytest.raises(ValueError, match=r"was run otherwise: .*loss.margin=0.4 now.*--anew"):
+        reproduce(file, results=place / "other", **options)
+
+
+def test_a_failing_run_is_told_with_its_log_beside_the_others(
+    outcome: Outcome, place: Path, tmp_path: Path
+) -> None:
+    text = TOML.replace("settings.loss.margin = 0.3", "settings.optimizer.lr = 1e30")
+    file = written(tmp_path, text)
+    results = shutil.copytree(place / "results", tmp_path / "results")
+    words = ["--device", "cpu", "--workers", "1", "--seeds", "1", "--anew"]
+    words += ["--out", str(tmp_path / "out"), "--results", str(results)]
+    done = CliRunner().invoke(app, ["reproduce", str(file), *words])
+    assert done.exit_code == 1
+    assert "failed: triplet-seed0: exit code 2" in done.stderr
+    assert "not finite" in done.stderr
+    content = json.loads((results / "small.json").read_text(encoding="utf-8"))
+    left = [(record["row"], record["seed"]) for record in content["runs"]]
+    assert ("contrastive", 0) in left  # as it was
+    assert ("triplet", 0) not in left  # its record was of other settings
+    assert "Nobody, Table 9" in done.stdout
+    assert "ours, 2 seeds" in done.stdout
+
+
+def test_a_run_that_outlived_its_parent_is_not_begun_twice(tmp_path: Path) -> None:
+    job = make_jobs(read_experiment(written(tmp_path)), "digits", [0])[0]
+    machine = Machine(tmp_path / "out", "digits")
+    machine.out.mkdir()
+    words = [sys.executable, "-c", "import time; time.sleep(600)", str(machine.out / job.name)]
+    with subprocess.Popen(words) as process:
+        try:
+            (machine.out / f"{job.name}.pid").write_text(str(process.pid))
+            with pytest.raises(Failed, match=f"is still under way, in process {process.pid}"):
+                machine.run(job)
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_polite_kill_stops_the_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    file = written(tmp_path, TOML.replace("schedule.steps = 20", "schedule.steps = 100000"))
+    words = ["--only", "triplet", "--seeds", "1", "--device", "cpu", "--workers", "1"]
+    words += ["--out", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kinspace", "reproduce", str(file), *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    metrics = tmp_path / "out/triplet-seed0/metrics.jsonl"
+    while not metrics.exists() or metrics.read_text().count("\n") < 3:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "stopped; the same command goes on" in said
+    assert (tmp_path / "out/triplet-seed0/last.safetensors").exists()
+    log = (tmp_path / "out/triplet-seed0.log").read_text()
+    assert "stopped at step" in log
+
+
+def test_the_list_and_the_errors_of_the_command(tmp_path: Path) -> None:
+    runner = CliRunner()
+    listed = runner.invoke(app, ["reproduce"])
+    assert listed.exit_code == 0
+    assert "almn" in listed.stdout
+    assert "cub200" in listed.stdout
+    for words, said in (
+        (["almm"], "did you mean 'almn'?"),
+        (["almn"], "say where it is: kinspace reproduce almn cub200:FOLDER"),
+        (["almn", "moths", "--only", "beta9"], "--only: unknown row 'beta9'"),
+        (["almn", "moths", "--set", "loss.bta=1"], "did you mean 'beta'?"),
+        (["--page", str(tmp_path / "p.md"), "--results", str(tmp_path)], "got none; make some"),
+    ):
+        done = runner.invoke(app, ["reproduce", *words])
+        assert done.exit_code == 2, done.stdout
+        assert said in done.stderr

@@ -1,0 +1,213 @@
+"""From records to tables, figures and the page; measures against loops."""
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kinspace.reproduce import read_experiment, results_page
+from kinspace.reproduce.classifying import classification_errors
+from kinspace.reproduce.figures import experiment_figures
+from kinspace.reproduce.jobs import make_jobs
+from kinspace.reproduce.keeping import Keeper
+from kinspace.reproduce.records import Records
+from kinspace.reproduce.rows import Curve
+from kinspace.reproduce.summary import mean_curve, mean_spread, reached
+from kinspace.reproduce.table import headings, lines
+from kinspace.training.checkpoint import write_checkpoint
+from reproduce.small import TOML, written
+
+RUN: dict[str, Any] = {
+    "steps": 20,
+    "selected_step": 20,
+    "seconds": 60.0,
+    "hardware": {"device": "a machine", "torch": "2.x"},
+    "commit": "abc",
+}
+
+
+def recorded(folder: Path, name: str, data: str, values: dict[str, list[float]]) -> Records:
+    """Results with these values of the first measure: row -> one a seed."""
+    experiment = read_experiment(name)
+    records = Records(folder, experiment.on(data), data)
+    for job in make_jobs(experiment, data, [0, 1, 2]):
+        own = values.get(job.row.name, [])
+        if job.seed < len(own) and not job.held_out:
+            test = {experiment.measures[0]: own[job.seed]}
+            records.add(job, {**copy.deepcopy(RUN), "test": test})
+    return records
+
+
+def test_lines_are_a_papers_or_ours_and_never_both(tmp_path: Path) -> None:
+    values = {"beta0": [0.501, 0.505, 0.509], "beta3": [0.53]}
+    content = recorded(tmp_path, "almn", "cub200", values).to_dict()
+    found = lines(content)
+    assert headings(content)[:3] == ["R@1", "R@2", "R@4"]
+    cells = {(line.who, line.whose): line.cells[0] for line in found}
+    assert cells["ALMN, β = 0", "ALMN, Table 2"] == "50.4"
+    assert cells["", "ours, 3 seeds"] == "50.5 ± 0.4"
+    assert cells["", "ours, 1 seed"] == "53.0"
+    assert cells["ALMN, β = 1", "ALMN, Table 2"] == "52.0"  # not run: the paper's line alone
+    ours = [line for line in found if line.whose.startswith("ours")]
+    assert len(ours) == 2
+    assert ours[0].cells[1] == ""  # what was not measured stays empty
+
+
+def test_another_set_has_its_own_file_and_printed_numbers(tmp_path: Path) -> None:
+    records = recorded(tmp_path, "almn", "cars196", {"beta3": [0.7]})
+    assert records.path.name == "almn-cars196.json"
+    whose = {line.who: line.cells[0] for line in lines(records.to_dict()) if line.who}
+    assert whose["ALMN, β = 3"] == "71.6"
+
+
+def test_records_of_other_settings_are_found_whatever_their_seed(tmp_path: Path) -> None:
+    records = recorded(tmp_path, "almn", "cub200", {"beta0": [0.5, 0.5, 0.5], "beta1": [0.5]})
+    experiment = read_experiment("almn")
+    same = make_jobs(experiment, "cub200", records.seeds)
+    assert records.others(same) == []
+    assert all(records.of(job) for job in same if job.row.name == "beta0" and not job.held_out)
+    changes = {"optimizer.lr": 1e-3}
+    others = records.others(
+        make_jobs(experiment.only(["beta0"]), "cub200", [0, 2], changes=changes)
+    )
+    assert [(each["row"], each["seed"]) for each in others] == [("beta0", 0), ("beta0", 2)]
+    records.drop(others)
+    assert [(each["row"], each["seed"]) for each in records.runs] == [("beta0", 1), ("beta1", 0)]
+
+
+def test_held_out_runs_give_the_validation_and_a_line_of_their_own(tmp_path: Path) -> None:
+    experiment = read_experiment("almn")
+    records = Records(tmp_path, experiment, "cub200")
+    for job in make_jobs(experiment, "cub200", [0])[:2]:
+        found = {**RUN, "test": {"recall@1": 0.4 if job.held_out else 0.5}}
+        if job.held_out:
+            found["validation"] = {"recall@1": 0.6}
+        records.add(job, found)
+    content = records.to_dict()
+    assert content["summary"]["beta0"]["validation"]["mean"] == 0.6
+    place = headings(content).index("validation R@1")
+    table = {line.whose: line.cells for line in lines(content)}
+    assert table["ours, 1 seed"][0] == "50.0"
+    assert table["ours, 1 seed"][place] == "60.0"
+    assert table["ours, validation classes held out"][0] == "40.0"
+
+
+def test_the_page_has_tables_figures_commands_and_the_words_by_hand(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "docs/results.md"
+    sweeps = {f"alpha-{value}": [0.5 + value / 100] for value in range(1, 7)}
+    records = recorded(results, "sweeps", "cub200", sweeps)
+    for plot in experiment_figures(records.experiment, records.to_dict()):
+        (results / f"sweeps-{plot.name}.svg").write_text(plot.svg)
+        records.figures.append({"file": f"sweeps-{plot.name}.svg", "alt": plot.alt})
+    records.write()
+    recorded(results, "almn", "cub200", {"beta0": [0.5, 0.5, 0.5]})
+    (tmp_path / "docs/results").mkdir(parents=True)
+    (tmp_path / "docs/results/almn.md").write_text("What did not hold: **nothing**.\n")
+    results_page(page, results)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Results")
+    assert text.index("## ALMN by its margin factor") < text.index("## Sweeps")
+    assert "What did not hold: **nothing**." in text
+    assert "|  | ours, 3 seeds | 50.0 ± 0.0 |" in text
+    assert "    kinspace reproduce almn cub200:FOLDER --seeds 3" in text
+    assert "(../results/sweeps-alpha.svg)" in text
+    assert "a machine; torch 2.x; commit abc" in text
+    assert "[almn.json](../results/almn.json)" in text
+    results_page(page, results)
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"format": 2}))
+    with pytest.raises(ValueError, match=r"a\.json: expected results of `kinspace reproduce`"):
+        results_page(tmp_path / "p.md", tmp_path)
+
+
+def test_figures_have_the_numbers_in_words(tmp_path: Path) -> None:
+    content = recorded(
+        tmp_path, "sweeps", "cub200", {"batches-65x2": [0.4, 0.5], "batches-26x5": [0.6]}
+    ).to_dict()
+    [plot] = experiment_figures(read_experiment("sweeps"), content)
+    assert plot.name == "batches"
+    assert "65x2: 45.0, 26x5: 60.0" in plot.alt
+    assert plot.rows[0] == ("65x2", 0.45, pytest.approx(math.sqrt(0.005)))
+
+
+def test_curves_and_profiles_and_scatters_are_drawn(tmp_path: Path) -> None:
+    content = recorded(tmp_path, "magnet_pets", "pets", {"magnet": [0.1], "triplet": [0.2]})
+    for record in content.runs:
+        record["curve"] = [[0, 0.9], [50, 0.2], [100, record["test"]["error"]]]
+    summary = content.to_dict()["summary"]
+    assert summary["magnet"]["reached"] == 50
+    assert summary["triplet"]["reached"] == 50
+    [plot] = experiment_figures(content.experiment, content.to_dict())
+    assert "Magnet, by kNC from 90.0 to 10.0" in plot.alt
+    mnist = recorded(tmp_path, "nra_mnist", "mnist", {"nra": [0.9]})
+    mnist.runs[0]["points"] = {"x": "1 2 -0.5", "y": "0 1 3", "labels": "0 9 9"}
+    [scatter] = experiment_figures(mnist.experiment, mnist.to_dict())
+    assert scatter.rows == (("NRA", 3),)
+    assert scatter.png[:4] == b"\x89PNG"
+
+
+def test_mean_and_spread_by_hand() -> None:
+    assert mean_spread([]) is None
+    found = mean_spread([1.0, 2.0, 6.0])
+    assert found == {"mean": 3.0, "spread": pytest.approx(math.sqrt(7.0)), "seeds": 3}
+    curves = [{"curve": [[1, 0.5], [2, 0.25]]}, {"curve": [[2, 0.75], [3, 0.1]]}, {}]
+    assert mean_curve(curves) == [[2, 0.5, pytest.approx(math.sqrt(0.125))]]
+    assert reached([[1, 0.5, 0.0]], 0.4, lower=True) is None
+    assert reached([[1, 0.5, 0.0], [2, 0.7, 0.0]], 0.6, lower=False) == 2
+
+
+def test_classification_errors_agree_with_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    names, truth = np.arange(60) % 4 + 3, np.arange(40) % 4 + 3
+    means = rng.standard_normal((8, 5))
+    known = means[names] + 1.2 * rng.standard_normal((60, 5))
+    queries = means[truth] + 1.2 * rng.standard_normal((40, 5))
+    weight, bias = rng.standard_normal((4, 5)), rng.standard_normal(4)
+    rows = np.array([6, 5, 4, 3])
+    found = classification_errors(
+        (torch.from_numpy(known), names),
+        (torch.from_numpy(queries), truth),
+        classifier=(torch.from_numpy(weight), torch.from_numpy(bias), rows),
+    )
+    centers = {c: known[names == c].mean(0) for c in (3, 4, 5, 6)}
+    inertia = sum(((known[names == c] - centers[c]) ** 2).sum() for c in centers)
+    variance = inertia / 59
+    wrong = dict.fromkeys(("knc", "soft_knn", "nearest_mean", "softmax"), 0)
+    for query, true in zip(queries, truth, strict=True):
+        near = {c: ((query - center) ** 2).sum() for c, center in centers.items()}
+        wrong["nearest_mean"] += min(near, key=near.__getitem__) != true
+        wrong["knc"] += min(near, key=near.__getitem__) != true  # one cluster a class
+        votes = np.exp(-((known - query) ** 2).sum(1) / (2 * variance))
+        soft = {c: votes[names == c].sum() for c in centers}
+        wrong["soft_knn"] += max(soft, key=soft.__getitem__) != true
+        wrong["softmax"] += rows[int((weight @ query + bias).argmax())] != true
+    for name, count in wrong.items():
+        assert found[f"{name}_error"] == count / 40, name
+    assert 0 < found["soft_knn_error"] < 1
+
+
+def test_every_checkpoint_of_a_run_is_kept_with_its_step(tmp_path: Path) -> None:
+    text = TOML.replace("[settings]", '[curve]\nmeasure = "error"\nevery = 5\n[settings]')
+    text = text.replace("[settings]", "[settings]\nwarm_start.steps = 7")
+    experiment = read_experiment(written(tmp_path, text))
+    job = make_jobs(experiment, "digits", [0])[0]
+    keeper, run = Keeper(experiment.curve), tmp_path / job.name
+    keeper.look(job, run)  # nothing there yet
+    run.mkdir()
+    for phase, step in ((0, 5), (1, 3), (1, 8)):
+        state = {"step": step, "phase": phase}
+        write_checkpoint(run / "last.safetensors", {"x": torch.tensor([float(step)])}, state)
+        keeper.look(job, run)
+        keeper.look(job, run)  # the same one again
+    kept = sorted(path.name for path in (run / "kept").iterdir())
+    assert kept == ["10.safetensors", "15.safetensors", "5.safetensors"]
+    other = Keeper(Curve(measure="validation_recall@1"))
+    other.look(job, tmp_path / "none")  # needs no checkpoints
