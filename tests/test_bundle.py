@@ -59,7 +59,9 @@ def test_a_picture_has_the_same_vector_however_it_comes(model: Model, tmp_path: 
 
 def test_many_pictures_have_the_vectors_they_have_alone(model: Model) -> None:
     some = [picture(i) for i in range(7)]
-    together = model.encode(some, batch_size=3, progress=True)
+    together = model.encode(some, batch_size=3, device="cpu", progress=True)
+    with pytest.raises(ValueError, match="device: expected cpu, cuda or cuda:1, got 'gpu'"):
+        model.encode(some, device="gpu")
     assert together == pytest.approx(np.concatenate([model.encode(one) for one in some]), abs=1e-6)
     assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(7), abs=1e-6)
 
@@ -142,6 +144,11 @@ def test_finds_the_nearest_pictures(model: Model) -> None:
     truth = [i for i in order if digits().labels[i] in (7, 8)]
     assert [near.row for near in tests] == truth[:5]
     assert model.search(query, 5, where={"class": "7", "part=train": True}) == []
+    assert model.search(query, 5, where={"class": 7}) == model.search(
+        query, 5, where={"class": "7"}
+    )
+    with pytest.raises(ValueError, match="unknown class '12'"):
+        model.search(query, 5, where={"class": 12})
 
 
 def test_the_neighbors_of_a_gallery_picture_are_others(model: Model) -> None:

@@ -68,6 +68,11 @@ def test_errors_are_told_in_a_line(tmp_path: Path, picture: Path) -> None:
         (("search", bare, picture), "make one with: kinspace index"),
         (("index", bare, "--kind", "hnsw"), "--kind: expected with --backend faiss alone"),
         (("index", bare, "--uri", "x.db"), "--uri: expected with --backend milvus alone"),
+        (("index", bare, "--name", "x"), "--name: expected with --backend milvus alone"),
+        (
+            ("index", bare, "--backend", "milvus", "--uri", "http://localhost:1"),
+            "name: expected one of your own",
+        ),
         (("index", bare, "--backend", "fais"), "unknown search 'fais'; did you mean 'faiss'?"),
         (("embed", bare, "digit", "-o", tmp_path / "t.npz"), "did you mean 'digits'?"),
         (("embed", bare, "digits", "-o", tmp_path / "t.txt"), "ending in .npz"),

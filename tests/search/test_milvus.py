@@ -4,6 +4,8 @@ Against a real milvus-lite file, and a real server where KINSPACE_MILVUS_URL nam
 """
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +131,19 @@ def test_a_copied_database_is_found_beside_its_file(tmp_path: Path) -> None:
     again.close()
 
 
+def test_another_process_searches_what_one_has_saved(tmp_path: Path) -> None:
+    steps = {
+        "write": "i = MilvusIndex('a.db', 2); i.add(np.eye(2), [4, 5]); i.save('a.json')",
+        "read": "i = MilvusIndex.load('a.json'); print(len(i), i.search(np.eye(2), 1)[0].tolist())",
+    }
+    for name, code in steps.items():
+        lines = f"import numpy as np\nfrom kinspace.search import MilvusIndex\n{code}"
+        command = [sys.executable, "-c", lines]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (name, done.stderr)
+    assert done.stdout.strip() == "2 [[4], [5]]"
+
+
 def test_says_what_is_wrong(index: MilvusIndex, place: Place) -> None:
     with pytest.raises(ValueError, match=f"dim: expected 3, that of '{place.name}'"):
         place.open(4)
@@ -143,6 +158,8 @@ def test_says_what_is_wrong(index: MilvusIndex, place: Place) -> None:
 def test_says_what_is_wrong_with_a_file_or_address(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="uri: expected no password in it"):
         MilvusIndex("http://me:secret@localhost:19530", 3)
+    with pytest.raises(ValueError, match="name: expected one of your own, since a server may"):
+        MilvusIndex("http://localhost:19530", 3)
     (tmp_path / "text").write_text("[]")
     with pytest.raises(ValueError, match="expected a saved Milvus index"):
         MilvusIndex.load(tmp_path / "text")

@@ -25,6 +25,7 @@ from kinspace.data.transforms import TransformSettings, eval_transform
 from kinspace.numerics import unit
 from kinspace.search import Index, Where
 from kinspace.table import EmbeddingTable
+from kinspace.training.settings import RunSettings
 
 __all__ = ["Model"]
 
@@ -77,18 +78,27 @@ class Model:
 
     @torch.no_grad()
     def encode(
-        self, images: Any, *, batch_size: int = 64, progress: bool = False
+        self,
+        images: Any,
+        *,
+        batch_size: int = 64,
+        device: str | torch.device | None = None,
+        progress: bool = False,
     ) -> NDArray[np.float32]:
         """Vectors of length 1, float32 (pictures, dim), of one picture or many.
 
         images: paths, PIL images, uint8 arrays (height, width, 3) or tensors (3, height, width).
         Floating point tensors go into the network as they are: `model.transform` makes them.
-        progress: a bar on the terminal. A whole data set is better given to `kinspace embed`.
+        device: the network goes there first, and stays; None: it is where it should be. progress:
+        a bar on the terminal. A whole data set is better given to `kinspace embed`.
         """
         checks.whole("batch_size", batch_size, at_least=1)
         asked = listed(images, pictures=self.settings is not None)
         if not asked:
             raise ValueError("images: expected at least one, got none")
+        if device is not None:
+            self.device = RunSettings(device=str(device)).on_device()
+            self.module.to(self.device)
         transform = self.transform
         rows = []
         with ThreadPoolExecutor(min(8, cores())) as readers:

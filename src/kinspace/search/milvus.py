@@ -65,6 +65,8 @@ class MilvusIndex:
             with asked():
                 self._client.create_alias(f"{self.name}_v1", self.name)
         self._dim = self._found_dim()
+        with asked():
+            self._client.load_collection(self.name)  # a file that was closed is not, to search in
         if dim is not None and dim != self._dim:
             raise ValueError(
                 f"dim: expected {self._dim}, that of {self.name!r} in {uri}, got {dim}; for a "
