@@ -100,9 +100,10 @@ REMEMBERING = ["almn", "center", "fixed_margin", "magnet"]
 def test_every_module_that_remembers_is_tried() -> None:
     for name, module in MODULES.items():
         built = module.build(NUM_CLASSES, DIM)
-        before = {key: value.clone() for key, value in built.named_buffers()}
+        before = {key: value.clone() for key, value in built.state_dict().items()}
         built(*[tensor.float() if tensor.is_floating_point() else tensor for tensor in batch_of(1)])
-        moved = any(not torch.equal(value, before[key]) for key, value in built.named_buffers())
+        after = built.state_dict()
+        moved = any(not torch.equal(value, before[key]) for key, value in after.items())
         assert moved == (name in [*REMEMBERING, "margin"]), name
 
 

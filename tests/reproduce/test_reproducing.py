@@ -170,6 +170,8 @@ def test_a_run_that_outlived_its_parent_is_not_begun_twice(tmp_path: Path) -> No
     with subprocess.Popen(words) as process:
         try:
             (machine.out / f"{job.name}.pid").write_text(str(process.pid))
+            while not Path("/proc", str(process.pid), "cmdline").read_bytes():
+                time.sleep(0.01)  # a process that has just begun has no words yet
             with pytest.raises(Failed, match=f"is still under way, in process {process.pid}"):
                 machine.run(job)
         finally:

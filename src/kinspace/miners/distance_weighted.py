@@ -84,7 +84,8 @@ def drawn_negatives(
     draws = torch.rand(index.shape, generator=generator, device=device).to(steps)
     # kept under the total, which rounding could otherwise reach: no sample lies beyond it
     draws = draws.clamp_(max=1 - torch.finfo(torch.float32).eps).mul_(steps[:, -1:])
-    return torch.searchsorted(steps, draws, right=True)
+    negative = torch.searchsorted(steps, draws, right=True)
+    return negative.clamp_(max=len(x) - 1)  # of weights that are not finite
 
 
 def _weights(x: Tensor, index: Tensor, cutoff: float, nonzero_cutoff: float) -> Tensor:

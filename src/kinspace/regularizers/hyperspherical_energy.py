@@ -54,7 +54,10 @@ class HypersphericalEnergy(nn.Module):
     >>> HypersphericalEnergy(power=2.0)
     HypersphericalEnergy(
       power=2.0
-      (sample): CenterSample(max_centers=None, seed=0)
+      (sample): CenterSample(
+        max_centers=None
+        (draws): Draws(seed=0)
+      )
     )
     """
 
