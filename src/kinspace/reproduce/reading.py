@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import tomllib
-from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
-from typing import Any
 
+from kinspace.recipes.shipped import as_path, made_from_toml, shipped_files
 from kinspace.recipes.typed import known
 from kinspace.reproduce.experiment import Experiment
 
@@ -33,26 +30,14 @@ def read_experiment(name_or_path: str | os.PathLike[str]) -> Experiment:
     Traceback (most recent call last):
     ValueError: NAME: unknown experiment 'almm'; did you mean 'almn'? choose from: almn, ...
     """
-    text = os.fspath(name_or_path)
-    if not isinstance(name_or_path, str) or text.endswith(".toml") or os.sep in text:
-        path: Traversable = Path(text).expanduser()
-        where = text
-    else:
+    path: Traversable | None = as_path(name_or_path)
+    where = str(name_or_path)
+    if path is None:
         files = _files()
-        path = files[known("NAME", text, files, what="experiment")]
+        path = files[known("NAME", where, files, what="experiment")]
         where = f"experiments/{path.name}"
-    try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Experiment.from_dict({"name": path.name.removesuffix(".toml"), **table})
-    except OSError as error:
-        raise ValueError(f"{where}: cannot be read: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where}: expected TOML: {error}") from None
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    return made_from_toml(path, where, Experiment.from_dict)
 
 
 def _files() -> dict[str, Traversable]:
-    found = resources.files("kinspace.reproduce").joinpath("experiments").iterdir()
-    files = {file.name.removesuffix(".toml"): file for file in found if file.name.endswith(".toml")}
-    return dict(sorted(files.items()))
+    return shipped_files("kinspace.reproduce", "experiments")
