@@ -57,6 +57,11 @@ class DrawnIndex:
         self.clusters = torch.from_numpy(clusters)
         self.cluster_labels = torch.from_numpy(found // 2)
         self.probabilities = torch.from_numpy(draw.random(len(found)))
+        parts = np.split(np.argsort(clusters, kind="stable"), np.bincount(clusters).cumsum()[:-1])
+        self.parts = list(map(torch.from_numpy, parts))
+
+    def members(self, cluster: int) -> Tensor:
+        return self.parts[cluster]
 
     def seed_probabilities(self) -> Tensor:
         return self.probabilities
