@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from kinspace.data.transforms import NORMALIZATIONS
 from kinspace.models.lrn import LocalResponseNorm
+from kinspace.models.max_pool import MaxPool
 from kinspace.models.preprocessing import Preprocessing
 
 __all__ = ["GoogLeNet"]
@@ -64,7 +65,7 @@ class Inception(nn.Module):
         self.branch1 = ConvReLU(inputs, one, 1)
         self.branch2 = nn.Sequential(ConvReLU(inputs, three[0], 1), ConvReLU(*three, 3))
         self.branch3 = nn.Sequential(ConvReLU(inputs, five[0], 1), ConvReLU(*five, 5))
-        self.branch4 = nn.Sequential(nn.MaxPool2d(3, 1, padding=1), ConvReLU(inputs, pooled, 1))
+        self.branch4 = nn.Sequential(MaxPool(1, padding=1), ConvReLU(inputs, pooled, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, inputs, height, width) -> (batch, the branches' channels, height, width)."""
@@ -92,7 +93,7 @@ class GoogLeNet(nn.Module):
         self.conv3 = ConvReLU(64, 192, 3)
         for name, widths in BLOCKS.items():
             self.add_module(f"inception{name}", Inception(*widths))
-        self.pool = nn.MaxPool2d(3, 2, ceil_mode=True)
+        self.pool = MaxPool(2)
         self.norm = LocalResponseNorm(5, alpha=1e-4, beta=0.75, k=1.0)
         self.fc = nn.Linear(self.channels, num_classes) if num_classes else None
 

@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from kinspace import checks
+from kinspace.models import kernels
 from kinspace.numerics import raise_half
 
 __all__ = ["LocalResponseNorm", "local_response_norm"]
@@ -84,6 +85,11 @@ class _LocalResponseNorm(torch.autograd.Function):
     # In place wherever a value is not needed again: a new map costs as much as what is done to it.
     @staticmethod
     def forward(ctx: Any, x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+        ctx.options = None
+        if kernels.ready(x):
+            ctx.save_for_backward(x)
+            ctx.options = (size, alpha, beta, k)
+            return kernels.lrn_forward(x, size, alpha, beta, k)
         exact = raise_half(x)
         sums = _window_mean(exact.square(), size).mul_(alpha).add_(k)
         ctx.save_for_backward(x, sums)
@@ -93,6 +99,9 @@ class _LocalResponseNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
+        if ctx.options is not None:
+            slope = kernels.lrn_backward(ctx.saved_tensors[0], grad, *ctx.options)
+            return slope, None, None, None, None
         x, sums = ctx.saved_tensors
         exact = raise_half(x)
         slope = _inverse_power(sums, ctx.beta).mul_(raise_half(grad))
