@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 SMALL = 2**15  # numbers in the table of differences up to which it is simply made
+SMALL_ON_GPU = 2**24  # there it takes some microseconds, and the host need not wait for close pairs
 CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
 CHUNK = 2**22  # numbers of differences made at a time
 LISTED = 4  # tables of all pairs: listed ones are done one by one if their differences need less
@@ -58,13 +59,18 @@ def euclidean_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
 
 def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:
     other = x if y is None else y
-    if len(x) * len(other) * x.shape[1] <= SMALL:
+    if _few(x, other):
         squares = (x[:, None] - other).square().sum(-1)
         return safe_sqrt(squares) if root else squares
     if y is None:
         return _SelfDistances.apply(x, root)  # type: ignore[no-any-return,no-untyped-call]
     squares = _CrossDistances.apply(x, y)  # type: ignore[no-untyped-call]
     return safe_sqrt(squares) if root else squares
+
+
+def _few(x: Tensor, y: Tensor) -> bool:
+    """Whether the differences of all pairs are simply made."""
+    return len(x) * len(y) * x.shape[1] <= (SMALL_ON_GPU if x.is_cuda else SMALL)
 
 
 @torch.no_grad()
@@ -82,7 +88,7 @@ def distances_with_pull(
             [9., 0.]]), tensor([[-6.],
             [ 6.]]))
     """
-    if len(x) ** 2 * x.shape[1] <= SMALL:
+    if _few(x, x):
         apart = x[:, None] - x
         table, back = apart.square().sum(-1), partial(_pulled_apart, apart=apart)
     else:
@@ -111,7 +117,7 @@ def cross_distances_with_pull(
     >>> squares, pull(torch.tensor([[1.0]]))
     (tensor([[9.]]), (tensor([[-6.]]), tensor([[6.]])))
     """
-    if len(x) * len(y) * x.shape[1] <= SMALL:
+    if _few(x, y):
         apart = x[:, None] - y
         return apart.square().sum(-1), lambda grad: (
             2 * torch.einsum("ij,ijd->id", grad, apart),
