@@ -378,6 +378,42 @@ def test_a_weights_file_goes_before_pretrained_weights() -> None:
     assert (new.model.weights, new.model.pretrained) == ("bvlc.safetensors", False)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model.backbone": "googlenet", "model.weights": "bvlc.safetensors"},
+        {"model.backbone": "resnet18"},
+        {"model.backbone": "timm:resnet18", "model.pretrained": True},
+    ],
+)
+def test_a_backbone_with_weights_is_tuned_not_trained_anew(changes: dict[str, Any]) -> None:
+    recipe = changed(read_recipe("n_pair"), changes)
+    assert recipe.model.pretrained == ("model.weights" not in changes)
+    assert (recipe.optimizer.lr, recipe.optimizer.head, recipe.optimizer.loss) == (3e-5, 10, 100)
+    assert (recipe.model.normalize, recipe.model.length) == (True, 6.0)  # n_pair's own
+    assert changed(recipe, {"loss.norm_weight": 0.0}).optimizer == recipe.optimizer
+    asked = changed(read_recipe("n_pair"), {**changes, "optimizer.lr": 0.01})
+    assert (asked.optimizer.lr, asked.optimizer.head) == (0.01, 10)
+
+
+def test_a_backbone_without_weights_is_trained_as_the_recipe_says() -> None:
+    recipe = read_recipe("nra")
+    for changes in (
+        {"model.backbone": "googlenet"},
+        {"model.backbone": "resnet18", "model.pretrained": False},
+        {"model.dim": 64},
+    ):
+        new = changed(recipe, changes)
+        assert not new.model.pretrained
+        assert (new.optimizer, new.warm_start) == (recipe.optimizer, recipe.warm_start)
+
+
+def test_fine_tuning_sets_what_a_recipe_has() -> None:
+    table = read_recipe("nra").to_dict() | {"fine_tuning": {"optimizer.lrr": 1.0}}
+    with pytest.raises(ValueError, match=r"fine_tuning.optimizer.lrr: .*did you mean 'lr'"):
+        Recipe.from_dict(table)
+
+
 def test_another_loss_has_its_defaults_and_the_rest_stays() -> None:
     recipe = read_recipe("almn_cub200")
     assert with_loss(recipe, "n_pair") == replace(recipe, loss=LossPart("n_pair"))

@@ -163,7 +163,8 @@ def _build(
         raise ValueError(
             f"{library}:{name}: cannot fetch its pretrained weights "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}). "
-            "Without network, fetch them elsewhere and give the file: --weights FILE (weights=)"
+            "Without network, fetch them elsewhere and give the file: --weights FILE (weights=); "
+            "or start from nothing: --set model.pretrained=false"
         ) from error
 
 

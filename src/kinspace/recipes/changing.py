@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kinspace.losses import LOSSES
+from kinspace.models.backbones import BACKBONES
 from kinspace.objective import make_loss
 from kinspace.recipes.dotted import set_dotted
 from kinspace.recipes.recipe import Recipe
@@ -40,7 +41,13 @@ def parse_set(text: str) -> tuple[str, Any]:
 def changed(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--set") -> Recipe:
     """The recipe with other values. Another loss.name or sampler.name begins with its defaults.
 
+    A backbone of timm's or torchvision's comes with its pretrained weights. Where these or a file
+    of weights are new to the recipe, its `fine_tuning` goes before what it has, not before changes.
+
     >>> from kinspace.recipes import read_recipe
+    >>> tuned = changed(read_recipe("triplet"), {"model.backbone": "resnet50"})
+    >>> tuned.model.pretrained, tuned.optimizer.lr
+    (True, 3e-05)
     >>> changed(read_recipe("almn"), {"loss.beta": 2, "optimizer.lr": 1e-5}).loss.options
     {'beta': 2.0}
     >>> changed(read_recipe("almn"), {"loss.bta": 2})
@@ -48,7 +55,11 @@ def changed(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--set")
     ValueError: --set: loss.bta: unknown option of almn 'bta'; did you mean 'beta'? ...
     """
     table = recipe.to_dict()
+    changes = _for_backbone(changes)
     try:
+        if _given_weights(recipe, changes):
+            changes = {**table["fine_tuning"], **changes}
+            table["fine_tuning"] = {}
         for part in ("loss", "sampler"):
             if f"{part}.name" in changes:
                 _begin_anew(table, part, {"name": changes[f"{part}.name"]})
@@ -60,6 +71,20 @@ def changed(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--set")
         return Recipe.from_dict(table)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def _for_backbone(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The changes; a library's backbone comes pretrained where nothing is said of weights."""
+    name = changes.get("model.backbone")
+    fetched = isinstance(name, str) and name not in BACKBONES
+    said = "model.pretrained" in changes or "model.weights" in changes
+    return {**changes, "model.pretrained": True} if fetched and not said else changes
+
+
+def _given_weights(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
+    had = recipe.model.pretrained or recipe.model.weights is not None
+    weights = changes.get("model.weights", "none")
+    return not had and (changes.get("model.pretrained") is True or weights not in (None, "none"))
 
 
 def with_loss(recipe: Recipe, name: str) -> Recipe:
@@ -109,10 +134,11 @@ def with_regularizers(recipe: Recipe, texts: Iterable[str]) -> Recipe:
 
 
 def _begin_anew(table: dict[str, Any], part: str, value: Any) -> None:
-    """Replace a part, and forget what a search may try in it."""
+    """Replace a part, and forget what a search may try in it and what fine-tuning sets."""
     table[part] = value
-    kept = {key: each for key, each in table["tune"].items() if not key.startswith(f"{part}.")}
-    table["tune"] = kept
+    for name in ("tune", "fine_tuning"):
+        kept = {key: each for key, each in table[name].items() if not key.startswith(f"{part}.")}
+        table[name] = kept
 
 
 def _has_proxies(loss: str) -> bool:

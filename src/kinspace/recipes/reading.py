@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
 from importlib.resources.abc import Traversable
+from typing import Any
 
 from kinspace.recipes.recipe import Recipe
 from kinspace.recipes.shipped import as_path, made_from_toml, shipped_files
@@ -40,7 +44,16 @@ def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
         files = {name: (each, file) for each in FOLDERS for name, file in _files(each).items()}
         folder, path = files[known("method", where, files, what="recipe")]
         where = f"{folder}/{path.name}"
+        if folder == "defaults":
+            return made_from_toml(path, where, _fine_tuned)
     return made_from_toml(path, where, Recipe.from_dict)
+
+
+def _fine_tuned(table: Mapping[str, Any]) -> Recipe:
+    """A default recipe with what all of them have for backbones that come with weights."""
+    common = resources.files("kinspace.recipes").joinpath("fine_tuning.toml")
+    values = tomllib.loads(common.read_text(encoding="utf-8"))
+    return Recipe.from_dict({**table, "fine_tuning": {**values, **table.get("fine_tuning", {})}})
 
 
 def _files(folder: str) -> dict[str, Traversable]:

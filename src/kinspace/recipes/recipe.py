@@ -50,8 +50,9 @@ class Recipe:
     """One way to train.
 
     data: the standard set it was printed for, or None. split: of the data, a function of
-    `kinspace.data.splits`. index: for the sampler "neighborhoods", and only for it. tune: for a
-    dotted key the values a search may try.
+    `kinspace.data.splits`. index: for the sampler "neighborhoods", and only for it. fine_tuning:
+    for a dotted key its value where `changed` gives the backbone weights. tune: for a dotted key
+    the values a search may try.
 
     >>> recipe = Recipe(name="mine", about="NRA, steeper", loss=LossPart("nra", {"alpha": 6}))
     >>> Recipe.from_dict(recipe.to_dict()) == recipe
@@ -76,6 +77,7 @@ class Recipe:
     warm_start: WarmStartPart = field(default_factory=WarmStartPart)
     validation: ValidationPart = field(default_factory=ValidationPart)
     test: TestPart = field(default_factory=TestPart)
+    fine_tuning: Mapping[str, Any] = field(default_factory=dict)
     tune: Mapping[str, Range] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -89,8 +91,11 @@ class Recipe:
                 f"{self.sampler.name!r}, got {self.index}; it is for 'neighborhoods' alone"
             )
         _built(self.loss, self.regularizers)
+        for key, value in self.fine_tuning.items():
+            _check_value(self, key, value, "fine_tuning")
         for key, values in self.tune.items():
-            _check_range(self, key, values)
+            for value in values.choices or (values.low, values.high):
+                _check_value(self, key, value, "tune")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as TOML and JSON have them: the options beside the name."""
@@ -205,15 +210,14 @@ def _ranges(tables: Any) -> dict[str, Range]:
     return {key: _part(f"tune.{key}", Range, table) for key, table in tables.items()}
 
 
-def _check_range(recipe: Recipe, key: str, values: Range) -> None:
-    """Every end or choice of a range is a value the key may have."""
-    for value in values.choices or (values.low, values.high):
-        table = recipe.to_dict() | {"tune": {}}
-        try:
-            set_dotted(table, key, value)
-            Recipe.from_dict(table)
-        except ValueError as error:
-            raise ValueError(f"tune.{key}: {error}") from None
+def _check_value(recipe: Recipe, key: str, value: Any, where: str) -> None:
+    """The key of a recipe may have this value."""
+    table = recipe.to_dict() | {"tune": {}, "fine_tuning": {}}
+    try:
+        set_dotted(table, key, value)
+        Recipe.from_dict(table)
+    except ValueError as error:
+        raise ValueError(f"{where}.{key}: {error}") from None
 
 
 def _built(loss: LossPart, regularizers: tuple[RegularizerPart, ...]) -> None:

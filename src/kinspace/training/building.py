@@ -271,5 +271,5 @@ def _sampler(recipe: Recipe, labels: Tensor, index: ClusterIndex | None, seed: i
 
 
 def without_search(recipe: Recipe) -> Recipe:
-    """The recipe without what a search may try: that does not make another run."""
-    return replace(recipe, tune={})
+    """The recipe without what it has for other runs: for a search, for another backbone."""
+    return replace(recipe, tune={}, fine_tuning={})
