@@ -5,27 +5,19 @@ them; normalization across channels takes five to six passes over the map. Toget
 28 ms of a GoogLeNet step on an H200 (batch 144 of 227 px, bfloat16). Here the place of the
 maximum is one byte, and each direction reads and writes its maps once.
 
-Triton comes with PyTorch for CUDA on Linux; elsewhere `ready` is false and PyTorch's own
-operations are used, with the same values.
+Where `ready` is false PyTorch's own operations are used, with the same values.
 """
 
 # mypy: allow-untyped-decorators, allow-untyped-defs, allow-incomplete-defs
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-try:
-    import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    from triton import language as tl
-except ImportError:  # not on this platform
-    triton = None
+from kinspace.gpu_kernels import available, jit, tl
 
 __all__ = ["lrn_backward", "lrn_forward", "max_pool_backward", "max_pool_forward", "ready"]
 
-_jit: Any = triton.jit if triton is not None else lambda function: function
 BLOCK = 1024
 LIMIT = 2**31 - 2**16  # values: the kernels count in 32 bits
 
@@ -33,7 +25,7 @@ LIMIT = 2**31 - 2**16  # values: the kernels count in 32 bits
 def ready(x: Tensor) -> bool:
     """Whether the kernels here take this map (batch, channels, height, width)."""
     return (
-        triton is not None
+        available()
         and x.is_cuda
         and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and 0 < x.numel() < LIMIT
@@ -96,7 +88,7 @@ def lrn_backward(x: Tensor, grad: Tensor, size: int, alpha: float, beta: float, 
     return result
 
 
-@_jit
+@jit
 def _pool(x, result, place, values, channels, height, width, rows, columns, stride: tl.constexpr, padding: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < values
@@ -121,7 +113,7 @@ def _pool(x, result, place, values, channels, height, width, rows, columns, stri
     tl.store(place + at, where.to(tl.uint8), mask=inside)
 
 
-@_jit
+@jit
 def _unpool(grad, place, result, values, channels, height, width, rows, columns, stride: tl.constexpr, padding: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < values
@@ -143,7 +135,7 @@ def _unpool(grad, place, result, values, channels, height, width, rows, columns,
     tl.store(result + at, total.to(result.dtype.element_ty), mask=inside)
 
 
-@_jit
+@jit
 def _sum_of_squares(x, at, inside, channels, weight, k, AROUND: tl.constexpr):
     channel = at % channels
     total = tl.zeros_like(at).to(tl.float32)
@@ -155,7 +147,7 @@ def _sum_of_squares(x, at, inside, channels, weight, k, AROUND: tl.constexpr):
     return k + weight * total
 
 
-@_jit
+@jit
 def _normalize(x, result, values, channels, weight, power, k, AROUND: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < values
@@ -165,7 +157,7 @@ def _normalize(x, result, values, channels, weight, power, k, AROUND: tl.constex
     tl.store(result + at, value.to(result.dtype.element_ty), mask=inside)
 
 
-@_jit
+@jit
 def _pulls(x, grad, pulls, values, channels, weight, power, k, AROUND: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
     """g_i x_i s_i^(-beta - 1)."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -177,7 +169,7 @@ def _pulls(x, grad, pulls, values, channels, weight, power, k, AROUND: tl.conste
     tl.store(pulls + at, value, mask=inside)
 
 
-@_jit
+@jit
 def _normalize_back(x, grad, pulls, result, values, channels, weight, power, k, AROUND: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < values

@@ -1,0 +1,156 @@
+"""The greedy medoids of the clustering loss: against a loop with exact sums, ties, the kernel."""
+
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinspace.distances import euclidean_distances
+from kinspace.losses import clustering_loss
+from kinspace.losses.medoids import greedy_medoids
+
+# (samples, samples a class, dim)
+SHAPES = [(1, 1, 2), (6, 1, 2), (7, 7, 2), (23, 4, 3), (64, 4, 8), (90, 30, 4)]
+
+
+def found(distances: Tensor, labels: Tensor, weight: float) -> tuple[list[int], float]:
+    _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
+    medoids, nmi = greedy_medoids(distances, groups, sizes, weight)
+    return medoids.tolist(), nmi.item()
+
+
+def by_loop(distances: Tensor, labels: Tensor, weight: float) -> tuple[list[int], float]:
+    """Every candidate of every step from the beginning, in sums that do not round."""
+    table, classes = distances.tolist(), labels.tolist()
+    nearest, free = [-1] * len(classes), list(range(len(classes)))
+    for _ in set(classes):
+        best: tuple[float, float, list[int], int] | None = None
+        for candidate in free:
+            after = [
+                candidate if old < 0 or row[candidate] < row[old] else old
+                for row, old in zip(table, nearest, strict=True)
+            ]
+            nmi = mutual_information(after, classes)
+            cost = math.fsum(row[medoid] for row, medoid in zip(table, after, strict=True))
+            score = weight * (1 - nmi) - cost
+            if best is None or score > best[0]:
+                best = score, nmi, after, candidate
+        assert best is not None
+        _, nmi, nearest, chosen = best
+        free.remove(chosen)
+    return nearest, nmi
+
+
+def mutual_information(clusters: list[int], classes: list[int]) -> float:
+    def entropies(items: list[int] | list[tuple[int, int]]) -> float:
+        return math.fsum(n * math.log(n) for n in Counter(items).values())
+
+    whole = len(classes) * math.log(len(classes))
+    own, true = entropies(clusters), entropies(classes)
+    joint = entropies(list(zip(clusters, classes, strict=True)))
+    both = math.fsum((whole, -own, whole, -true))
+    return 1.0 if both == 0 else 2 * math.fsum((joint, -own, -true, whole)) / both
+
+
+def batch(size: int, each: int, dim: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = (torch.arange(size) // each)[torch.randperm(size, generator=generator)]
+    return torch.randn(size, dim, generator=generator, dtype=torch.float64), labels
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("weight", [0.0, 1.0, 50.0])
+def test_chooses_as_a_loop_over_all_candidates(shape: tuple[int, int, int], weight: float) -> None:
+    embeddings, labels = batch(*shape, seed=3)
+    for points in (embeddings, embeddings.float(), 1e-20 * embeddings, 1e20 * embeddings):
+        distances = euclidean_distances(points)
+        medoids, nmi = found(distances, labels, weight)
+        expected, expected_nmi = by_loop(distances, labels, weight)
+        assert medoids == expected
+        assert nmi == pytest.approx(expected_nmi, abs=1e-6 if points.dtype.itemsize == 4 else 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_ties_go_to_the_first(seed: int, weight: float) -> None:
+    embeddings, labels = batch(60, 4, 2, seed)
+    grid = (2 * embeddings).round()
+    distances = (grid[:, None] - grid).abs().sum(2)  # whole numbers: many equal sums
+    medoids, nmi = found(distances, labels, weight)
+    expected, expected_nmi = by_loop(distances, labels, weight)
+    assert medoids == expected
+    assert nmi == pytest.approx(expected_nmi, abs=1e-12)
+
+
+def test_identical_rows_take_the_first_sample() -> None:
+    labels = torch.tensor([1, 0, 1, 2])
+    medoids, nmi = found(torch.zeros(4, 4), labels, 1.0)
+    assert medoids == [0, 0, 0, 0]
+    assert nmi == 0
+
+
+def test_distances_that_overflow_give_nan_and_no_error() -> None:
+    embeddings, labels = batch(12, 3, 2, seed=0)
+    scales = torch.tensor([1.0, 1e30]).repeat_interleave(6)[:, None]
+    far = (scales * embeddings).float()
+    assert euclidean_distances(far).isinf().any()
+    assert clustering_loss(far, labels).isnan()  # inf - inf
+
+
+def test_the_first_steps_work_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings, labels = batch(50, 5, 3, seed=1)
+    distances = euclidean_distances(embeddings)
+    whole = found(distances, labels, 1.0)
+    monkeypatch.setattr("kinspace.losses.medoids.CHUNK", 7)
+    assert found(distances, labels, 1.0) == whole
+
+
+def test_the_loss_is_the_same_in_float32_and_float64() -> None:
+    embeddings, labels = batch(300, 4, 16, seed=2)
+    loss = clustering_loss(embeddings, labels)
+    assert clustering_loss(embeddings.float(), labels).item() == pytest.approx(
+        loss.item(), rel=1e-5
+    )
+
+
+IN_THE_INTERPRETER = """
+import torch
+from test_clustering import batch, by_loop
+from kinspace.distances import euclidean_distances
+from kinspace.losses import medoids, medoids_kernel
+
+medoids_kernel.MOVED, medoids_kernel.BLOCK = 4, 16
+for shape, scale in [((23, 4, 3), 0), ((20, 10, 2), 2), ((1, 1, 1), 0)]:
+    points, labels = batch(*shape, seed=5)
+    distances = euclidean_distances((points * scale).round() if scale else points.float())
+    _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
+    tables = medoids._entropies(len(groups), groups.device), medoids._scale(distances)
+    got, nmi = medoids._fused(distances, groups, sizes, *tables, 1.0, programs=1)
+    expected, expected_nmi = by_loop(distances, labels, 1.0)
+    assert got.tolist() == expected, shape
+    assert abs(nmi.item() - expected_nmi) < 1e-6, shape
+"""
+
+
+def test_the_kernel_chooses_as_the_loop_does() -> None:
+    pytest.importorskip("triton")
+    # TRITON_INTERPRET is read when the kernel is defined, so this takes a new process
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", IN_THE_INTERPRETER]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", [(64, 4, 8), (777, 7, 16), (1000, 50, 2)])
+def test_many_programs_choose_as_the_steps_on_the_cpu_do(shape: tuple[int, int, int]) -> None:
+    embeddings, labels = batch(*shape, seed=4)
+    distances = euclidean_distances((4 * embeddings).round())
+    medoids, nmi = found(distances, labels, 1.0)
+    assert found(distances.cuda(), labels.cuda(), 1.0) == (medoids, pytest.approx(nmi))
