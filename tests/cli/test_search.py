@@ -67,6 +67,11 @@ def test_errors_are_told_in_a_line(tmp_path: Path, picture: Path) -> None:
         (("search", tmp_path / "none", picture), "expected a run folder, got no such folder"),
         (("search", bare, picture), "make one with: kinspace index"),
         (("index", bare, "--kind", "hnsw"), "--kind: expected with --backend faiss alone"),
+        (
+            ("index", bare, "--backend", "faiss", "--kind", "ivf_pq"),
+            "at least 9,984 vectors in the first `add`, to learn from, got 1,797",
+        ),
+        (("index", bare, "--backend", "faiss", "--kind", "flat"), "kind: expected one of"),
         (("index", bare, "--uri", "x.db"), "--uri: expected with --backend milvus alone"),
         (("index", bare, "--name", "x"), "--name: expected with --backend milvus alone"),
         (

@@ -1,12 +1,15 @@
 """Whatever comes, a 4xx with a reason; the server lives on."""
 
+import contextlib
 import random
 import socket
+from collections import Counter
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from gallery.malformed import KINDS
 from gallery.servers import picture, running, upload
 from kinspace.bundle import Model
 from kinspace.gallery.settings import Settings
@@ -119,29 +122,34 @@ def test_a_client_that_falls_silent_is_let_go(model: Model) -> None:
             assert b" 408 " in line.recv(65536).split(b"\r\n")[0]
 
 
-@pytest.mark.parametrize("turns", [30, pytest.param(300, marks=pytest.mark.slow)])
-def test_malformed_uploads_do_no_harm(server: str, turns: int) -> None:
-    chance = random.Random(0)
-    whole = [encoded(scene(n, 40), kind) for n, kind in enumerate(("jpeg", "png", "gif", "webp"))]
-    codes = set()
-    with httpx.Client(base_url=server, timeout=60) as client:
-        for turn in range(turns):
-            data = bytearray(chance.choice(whole))
-            for _ in range(chance.randrange(1, 30)):
-                data[chance.randrange(len(data))] = chance.randrange(256)
-            data = data[: chance.randrange(1, len(data) + 1)] if turn % 3 else data
-            name = chance.choice(
-                ["a.jpg", "../../etc/passwd", "x" * 3000, "夜蛾.png", "", ".", "CON"]
-            )
-            odd = {"X-Odd": "y" * chance.choice([1, 9000])}
-            files = {chance.choice(["picture", "picture", "other"]): (name, bytes(data))}
-            answer = client.post("/api/search", files=files, headers=odd)
-            codes.add(answer.status_code)
-            assert answer.status_code == 200 or "error" in answer.json()
-            body = bytes(chance.randrange(256) for _ in range(200))
-            kind = chance.choice(["multipart/form-data", "multipart/form-data; boundary=b", "a/b"])
-            raw = client.post("/api/search", content=body, headers={"Content-Type": kind})
-            codes.add(raw.status_code)
-        assert max(codes) < 500, codes
-        assert {400, 415, 422} <= codes
-        assert client.get("/healthz").status_code == 200
+# the form's parser leaves the file of a part that never ends to the garbage collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_malformed_requests_do_no_harm(server: str, kind: str) -> None:
+    """Some fifty of a kind, hundreds in all: none makes the server fail or fall silent."""
+    chance = random.Random(kind)
+    codes = Counter(code_of(server, KINDS[kind](chance)) for _ in range(50))
+    assert set(codes) <= {200, 400, 404, 413, 414, 415, 422, 431}, codes
+    # changed bytes, and huge headers that are still allowed, may leave a good picture
+    refused = codes.total() - codes[200]
+    assert refused == 50 if kind in ALWAYS_REFUSED else refused > 0, codes
+    assert httpx.get(f"{server}/healthz").status_code == 200
+    assert upload(server, picture()).status_code == 200
+
+
+ALWAYS_REFUSED = ("bombs", "wrong types", "odd names", "broken forms")
+
+
+def code_of(server: str, request: bytes) -> int:
+    """The code of the answer to these bytes; an answer of ours says why."""
+    where = urlsplit(server)
+    with socket.create_connection((where.hostname, where.port), 60) as line:
+        with contextlib.suppress(ConnectionError):  # it may answer, and close, before it has all
+            line.sendall(request.replace(b"Host: 127.0.0.1", b"Host: " + where.netloc.encode()))
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            while got := line.recv(65536):
+                said += got
+    assert said, request[:300]
+    assert b"Traceback" not in said
+    return int(said.split()[1])

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinspace.search import MilvusIndex
+from kinspace.search import ExactIndex, MilvusIndex, recall_against_exact
 from milvus_servers import Place, milvus_place, server
 
 
@@ -57,6 +57,17 @@ def test_another_model_takes_over_without_a_gap(index: MilvusIndex, place: Place
     fourth.publish(drop_old=True)
     assert index.versions() == [index.collection] == [f"{place.name}_v4"]
     other.close()
+
+
+def test_a_settled_index_finds_nearly_all(place: Place) -> None:
+    """A server's rough index, before its own is built, finds about half of these."""
+    x = np.random.default_rng(0).standard_normal((4000, 16)).astype(np.float32)
+    index, exact = place.open(16), ExactIndex(16)
+    for each in (index, exact):
+        each.add(x, np.arange(4000))
+    index.settle()
+    assert recall_against_exact(index, exact, x[:50] + 0.1) > 0.98
+    index.close()
 
 
 def test_searches_go_on_while_another_model_takes_over(index: MilvusIndex, place: Place) -> None:

@@ -21,9 +21,9 @@ from kinspace.data.fingerprints import fingerprint
 from kinspace.data.loading import PictureLoader
 from kinspace.data.pictures import FilePictures, Pictures, SomePictures
 from kinspace.table import EmbeddingTable
-from kinspace.training.checkpoint import write_atomically
 from kinspace.training.run import write_json
 from kinspace.training.settings import start_processes
+from kinspace.writing import write_atomically
 
 __all__ = ["embed_dataset", "embed_to_file", "picture_names"]
 

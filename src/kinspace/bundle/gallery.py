@@ -19,12 +19,22 @@ from numpy.typing import NDArray
 from kinspace import checks
 from kinspace.bundle.answers import Added, Neighbor
 from kinspace.bundle.votes import Clusters, class_variance, nearest_class, soft_knn
-from kinspace.search import SEARCHES, ExactIndex, FaissIndex, Index, MilvusIndex, Where
+from kinspace.search import (
+    SEARCHES,
+    ExactIndex,
+    FaissIndex,
+    Index,
+    MilvusIndex,
+    Reranked,
+    Where,
+)
+from kinspace.search.faiss_index import check_enough
+from kinspace.search.milvus_requests import check_server
 from kinspace.table import EmbeddingTable
-from kinspace.training.checkpoint import write_atomically
 from kinspace.training.run import write_json
+from kinspace.writing import write_atomically
 
-__all__ = ["FILE", "Gallery"]
+__all__ = ["FILE", "Gallery", "check_search"]
 
 FILE, SEARCH = "gallery.npz", "search.json"
 FILES = {"faiss": "search-faiss.npz", "milvus": "search-milvus.json"}
@@ -64,11 +74,17 @@ class Gallery:
         if backend == "milvus":
             self._index = _empty_milvus(folder, self.table.dim, options)
         else:
-            self._index = make(self.table.dim, **options)
+            self._index = self._exact_in_the_end(make(self.table.dim, **options))
         self.backend = backend
         self._fill(range(len(self.table)))
         if isinstance(self._index, MilvusIndex):
             self._index.publish()
+
+    def _exact_in_the_end(self, index: Index) -> Index:
+        """An index of codes alone, put in order by the table; any other as it is."""
+        if isinstance(index, FaissIndex) and index.kind == "ivf_pq":
+            return Reranked(index, lambda rows: self.table.vectors[rows])
+        return index
 
     def _fill(self, rows: Sequence[int]) -> None:
         table, places = self.table, np.asarray(rows)
@@ -209,15 +225,31 @@ class Gallery:
             gallery.backend, rows = str(about["search"]), about["rows"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path}: expected what to search by, got {error!r}") from None
-        gallery._index = checks.named("search", gallery.backend, LOADERS)(
-            folder / FILES[gallery.backend]
-        )
+        read = checks.named("search", gallery.backend, LOADERS)
+        gallery._index = gallery._exact_in_the_end(read(folder / FILES[gallery.backend]))
         if not rows == len(gallery.table) == len(gallery._index):
             raise ValueError(
                 f"{path}: expected an index of the {len(gallery.table)} pictures of the gallery, "
                 f"got one of {len(gallery._index)}; make it anew with: kinspace index {folder}"
             )
         return gallery
+
+
+def check_search(backend: str, options: Mapping[str, Any], count: int) -> None:
+    """Whether a search of so many pictures can be made; a ValueError if not.
+
+    Asked before they are embedded, which may take hours.
+
+    >>> check_search("faiss", {"kind": "ivf_pq"}, 10)
+    Traceback (most recent call last):
+    ValueError: ivf_pq: expected at least 9,984 vectors in the first `add`, to learn from, got 10;
+    use kind 'hnsw' or the exact search, which is fast for so few
+    """
+    checks.named("search", backend, SEARCHES)
+    if backend == "faiss":
+        check_enough(FaissIndex(1, **options).kind, count)
+    if backend == "milvus" and "://" in str(options.get("uri", "")):
+        check_server(str(options["uri"]), options.get("name"), options.get("token"))
 
 
 def _empty_milvus(folder: Path, dim: int, options: Mapping[str, Any]) -> MilvusIndex:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace.bundle.embedding import Progress, embed_dataset
-from kinspace.bundle.gallery import Gallery
+from kinspace.bundle.gallery import Gallery, check_search
 from kinspace.bundle.loading import load
 from kinspace.bundle.model import Model
 from kinspace.bundle.thresholds import calibrate
@@ -44,6 +44,7 @@ def index_run(
     """
     model = run if isinstance(run, Model) else load(run, device)
     dataset = _opened(model, data)
+    check_search(backend, options or {}, len(dataset))
     table = embed_dataset(model, dataset, progress=progress, **reading)
     part = parts_of_run(dataset, model.about)
     if part is not None:

@@ -23,6 +23,7 @@ from kinspace.bundle.inputs import listed, prepared
 from kinspace.bundle.model import Model
 from kinspace.data.transforms import TransformSettings
 from kinspace.numerics import unit
+from kinspace.writing import write_atomically
 
 __all__ = ["export_onnx"]
 
@@ -46,8 +47,10 @@ def export_onnx(model: Model, file: str | Path, pictures: Any) -> float:
     if not asked:
         raise ValueError("pictures: expected at least one to check the file on, got none")
     inputs = torch.stack([prepared(picture, model.transform) for picture in asked])
-    part = file.with_name(f".{file.name}.part")
-    try:
+    apart = 0.0
+
+    def write(part: Path) -> None:
+        nonlocal apart
         _export(model, inputs, part)
         _describe(model, part)
         apart = _difference(model, part, inputs)
@@ -56,9 +59,8 @@ def export_onnx(model: Model, file: str | Path, pictures: Any) -> float:
                 f"{file}: expected embeddings as PyTorch gives them, got a difference of "
                 f"{apart:.1e} on {len(asked)} pictures; nothing was written"
             )
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+
+    write_atomically(file, write)
     return apart
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kinspace.bundle.model import Model
 from kinspace.evaluation.neighbors import nearest
 from kinspace.report.map import POINTS, layout
-from kinspace.training.checkpoint import write_atomically
+from kinspace.writing import write_atomically
 
 __all__ = ["FILE", "gallery_places", "kept_places", "places"]
 

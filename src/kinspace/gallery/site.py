@@ -22,7 +22,7 @@ from kinspace.gallery.asking import KINDS, kind
 from kinspace.gallery.places import gallery_places
 from kinspace.gallery.serving import missing_pictures
 from kinspace.gallery.thumbnails import Thumbnails
-from kinspace.training.checkpoint import write_atomically
+from kinspace.writing import write_atomically
 
 __all__ = ["write_site"]
 

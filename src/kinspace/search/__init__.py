@@ -6,6 +6,7 @@ from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
+from kinspace.search.reranked import Reranked
 
 __all__ = [
     "SEARCHES",
@@ -13,6 +14,7 @@ __all__ = [
     "FaissIndex",
     "Index",
     "MilvusIndex",
+    "Reranked",
     "Where",
     "recall_against_exact",
 ]

@@ -3,7 +3,8 @@
     hnsw     a graph of near neighbors over the full vectors (Malkov and Yashunin, 2018): finds
              more, in more memory than the vectors themselves
     ivf_pq   cells of a K-means, vectors in dim / 2 bytes or so (Jegou et al., 2011): about a fifth
-             of the file; its cosines are approximate too. It learns from the first vectors added.
+             of the file; its cosines are approximate too, and `Reranked` makes them exact where
+             something else holds the vectors. It learns from the first vectors added.
 
 What was deleted or replaced stays in the file as a row that is never returned; build the index anew
 when there is much of it. A filter that few rows fit is answered exactly, by comparing those.
@@ -25,7 +26,7 @@ from kinspace.search.columns import Columns, checked_rows, numbers, unit_vectors
 from kinspace.search.files import read_arrays, write_arrays
 from kinspace.search.index import Found, Where, nothing_found
 
-__all__ = ["FaissIndex"]
+__all__ = ["FaissIndex", "check_enough"]
 
 KINDS = ("hnsw", "ivf_pq")
 LINKS, BUILD_EFFORT = 32, 40
@@ -147,15 +148,23 @@ class FaissIndex:
         return index
 
 
-def _learned(vectors: NDArray[Any]) -> Any:
-    """An IVF-PQ index that has learned its cells and words from these vectors."""
-    faiss = _faiss()
-    count, dim = vectors.shape
-    if count < LEARNED:
+def check_enough(kind: str, count: int) -> None:
+    """Whether an index of this kind can begin with so many vectors; a ValueError if not.
+
+    >>> check_enough("hnsw", 1)
+    """
+    if kind == "ivf_pq" and count < LEARNED:
         raise ValueError(
             f"ivf_pq: expected at least {LEARNED:,} vectors in the first `add`, to learn from, "
             f"got {count:,}; use kind 'hnsw' or the exact search, which is fast for so few"
         )
+
+
+def _learned(vectors: NDArray[Any]) -> Any:
+    """An IVF-PQ index that has learned its cells and words from these vectors."""
+    faiss = _faiss()
+    count, dim = vectors.shape
+    check_enough("ivf_pq", count)
     cells = min(int(4 * math.sqrt(count)), count // 39)
     words = max(size for size in range(1, max(1, dim // 2) + 1) if dim % size == 0)
     # np: without the slow search for codes whose Hamming distance means something

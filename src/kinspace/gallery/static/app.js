@@ -224,8 +224,11 @@
     fits = null;
     if (filter.attribute) { fits = bits(points.attributes[filter.attribute]); }
     if (filter.label >= 0) {
-      const within = fits;
-      fits = Uint8Array.from(points.labels, (each, row) => (each === filter.label && (!within || within[row]) ? 1 : 0));
+      const within = fits, labels = points.labels;
+      fits = new Uint8Array(labels.length);
+      for (let row = 0; row < fits.length; row++) {
+        if (labels[row] === filter.label && (!within || within[row])) { fits[row] = 1; }
+      }
     }
     if (map) { map.filter(fits); }
     again();
@@ -234,13 +237,19 @@
   // ---- the page ----------------------------------------------------------------------------------
   let steadyOrder = [];
   function mixed(count) { // one of each class before a second of any, in a steady order
-    const seen = new Map(), keyed = [];
+    const turns = new Uint32Array(count), seen = new Map();
+    let most = 0;
     for (let row = 0; row < count; row++) {
       const label = points.labels ? points.labels[row] : row, turn = seen.get(label) || 0;
       seen.set(label, turn + 1);
-      keyed.push([turn, row]);
+      turns[row] = turn;
+      most = Math.max(most, turn);
     }
-    return keyed.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((each) => each[1]);
+    const next = new Uint32Array(most + 2), order = new Uint32Array(count); // rows sorted by turn
+    for (let row = 0; row < count; row++) { next[turns[row] + 1]++; }
+    for (let turn = 0; turn <= most; turn++) { next[turn + 1] += next[turn]; }
+    for (let row = 0; row < count; row++) { order[next[turns[row]]++] = row; }
+    return order;
   }
   function verdict() {
     const results = about.results;
@@ -308,6 +317,10 @@
     $("attribute-box").hidden = !classes.attributes.length;
     $("filters").hidden = !classes.classes.length && !classes.attributes.length;
   }
+  // between two pieces of work: the page is drawn and answers; a tab that is not seen has no frames
+  function frame() {
+    return new Promise(function (go) { requestAnimationFrame(() => setTimeout(go)); setTimeout(go, 100); });
+  }
   async function start() {
     if (site) { about = site.about; classes = site.classes; points = site.pictures; }
     else {
@@ -325,12 +338,14 @@
       $("drop-help").textContent = "A new picture cannot be searched here: this page is files alone, and the model that would have to look at the picture is not among them. “kinspace serve” opens the page with the model.";
     }
     options();
+    await frame();
     steadyOrder = mixed(points.ids.length);
     verdict();
     listen();
     const row = chosenRow();
     if (row >= 0) { show(row); } else { browse(); }
     document.body.dataset.ready = "yes";
+    await frame();
     openMap();
   }
   function mark(row, rows) {
@@ -350,6 +365,7 @@
       $("map-state").textContent = "The map could not be drawn; the server’s log says why.";
       return;
     }
+    await frame();
     $("map-state").hidden = true;
     $("map").hidden = $("map-tools").hidden = false;
     map = galleryMap($("map"), { x: found.x, y: found.y, labels: points.labels }, {
