@@ -12,8 +12,6 @@ Memory is the most that the process held, with Python, PyTorch and the vectors t
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import resource
 import tempfile
 import time
@@ -23,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from retrieval import embed
+from retrieval import arguments, conclude, embed
 from setting import setting
 
 from kinspace.report import write_report
@@ -56,7 +54,7 @@ class Parts:
         if self._began is not None:
             took = [after - before for before, after in zip(self._began, now, strict=True)]
             self.found.append(Part(self._name, *took, _peak()))
-            print(f"{self._name:32} {took[0]:7.1f} s {took[1]:7.1f} CPU s", flush=True)
+            print(f"{self._name}: {took[0]:.1f} s", flush=True)
         self._began, self._name = (None if name is None else now), name or ""
 
 
@@ -77,24 +75,16 @@ def table_of(options: argparse.Namespace, folder: Path) -> EmbeddingTable:
     return EmbeddingTable(vectors.numpy(), labels.numpy(), paths=paths)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--samples", type=int, default=60_502)
-    parser.add_argument("--classes", type=int, default=11_316)
-    parser.add_argument("--dim", type=int, default=512)
-    parser.add_argument("--noise", type=float, default=1.2)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write all numbers to this file")
-    parser.add_argument("--commit", help="the commit to name, where git is absent")
-    options = parser.parse_args()
-    options.skip_pml = True
-    return options
+def to_markdown(parts: list[Part]) -> str:
+    rows = [["part", "s", "CPU s"], ["---", "---:", "---:"]]
+    rows += [[part.name, f"{part.seconds:.1f}", f"{part.cpu_seconds:.1f}"] for part in parts]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
 
 
 def main() -> None:
-    options = parse()
+    parser = arguments(__doc__)
+    parser.set_defaults(skip_pml=True)
+    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     facts = setting(options)
     parts = Parts()
@@ -106,21 +96,17 @@ def main() -> None:
         parts(None)
         megabytes = page.stat().st_size / 1e6
     gigabytes = _peak()
-    print(
-        f"\n{facts['hardware']}; torch {facts['torch']}, kinspace at {facts['commit']}. "
-        f"{options.samples:,} x {options.dim}, {options.classes:,} classes. Load "
-        f"{os.getloadavg()[0]:.1f} in the last minute.\n"
-    )
-    for found, asked, unit in (
-        (seconds, ASKED_SECONDS, "s"),
-        (gigabytes, ASKED_GIGABYTES, "GB"),
-        (megabytes, ASKED_MEGABYTES, "MB, the page"),
-    ):
-        print(f"{'pass' if found < asked else 'FAIL'}: {found:.1f} of at most {asked:g} {unit}")
-    if options.json:
-        whole = {"seconds": seconds, "gigabytes": gigabytes, "page_megabytes": megabytes}
-        found = {"setting": facts, **whole, "parts": [asdict(part) for part in parts.found]}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    verdicts = [
+        (found < asked, f"{found:.1f} of at most {asked:g} {unit}")
+        for found, asked, unit in (
+            (seconds, ASKED_SECONDS, "s"),
+            (gigabytes, ASKED_GIGABYTES, "GB"),
+            (megabytes, ASKED_MEGABYTES, "MB, the page"),
+        )
+    ]
+    whole = {"seconds": seconds, "gigabytes": gigabytes, "page_megabytes": megabytes}
+    numbers = {**whole, "parts": [asdict(part) for part in parts.found]}
+    conclude(options, facts, to_markdown(parts.found), verdicts, numbers)
 
 
 if __name__ == "__main__":

@@ -187,8 +187,9 @@ def judged(rows: list[Row], options: argparse.Namespace) -> list[tuple[bool, str
     return found
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """What every benchmark of a large table can be told."""
+    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--samples", type=int, default=60_502)
@@ -197,35 +198,48 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--noise", type=float, default=1.2, help="around class means of deviation 1"
     )
-    parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--skip-pml", action="store_true")
-    parser.add_argument("--skip-clustering", action="store_true")
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
     parser.add_argument("--commit", help="the commit to name, where git is absent")
-    return parser.parse_args()
+    return parser
+
+
+def conclude(
+    options: argparse.Namespace,
+    facts: dict[str, object],
+    table: str,
+    verdicts: list[tuple[bool, str]],
+    numbers: dict[str, object],
+) -> None:
+    """Print what was measured and whether it is what is asked, and write the file of --json."""
+    peer = facts["pytorch_metric_learning"]
+    beside = f", pytorch-metric-learning {peer}" if peer else ""
+    print(
+        f"\n{facts['hardware']}; torch {facts['torch']}{beside}, kinspace at {facts['commit']}. "
+        f"{options.samples:,} x {options.dim}, {options.classes:,} classes, float32. Load "
+        f"{os.getloadavg()[0]:.1f} in the last minute.\n"
+    )
+    print(table + "\n")
+    for met, text in verdicts:
+        print(f"{'pass' if met else 'FAIL'}: {text}")
+    if options.json:
+        options.json.write_text(json.dumps({"setting": facts, **numbers}, indent=1) + "\n")
 
 
 def main() -> None:
-    options = parse()
+    parser = arguments(__doc__)
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--skip-pml", action="store_true")
+    parser.add_argument("--skip-clustering", action="store_true")
+    options = parser.parse_args()
     facts = setting(options)
     names = contenders(options)
     rows = []
     for name in names:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             rows.append(pool.apply(measure, (name, options)))
-    peer = facts["pytorch_metric_learning"]
-    print(
-        f"{facts['hardware']}; torch {facts['torch']}, pytorch-metric-learning {peer}, kinspace at "
-        f"{facts['commit']}. {options.samples:,} x {options.dim}, {options.classes:,} classes, "
-        f"float32. Load {os.getloadavg()[0]:.1f} in the last minute.\n"
-    )
-    print(to_markdown(rows) + "\n")
-    for met, text in judged(rows, options):
-        print(f"{'pass' if met else 'FAIL'}: {text}")
-    if options.json:
-        found = {"setting": facts, "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    numbers: dict[str, object] = {"rows": [asdict(row) for row in rows]}
+    conclude(options, facts, to_markdown(rows), judged(rows, options), numbers)
 
 
 if __name__ == "__main__":

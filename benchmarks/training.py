@@ -43,7 +43,7 @@ def bare(recipe: Recipe, settings: RunSettings, options: argparse.Namespace) -> 
     model = make_model(recipe, seed=0).to(device).train()
     if settings.channels_last:
         model.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device.type == "cuda")
     images = torch.randn(options.batch, 3, options.size, options.size, device=device)
     if settings.channels_last:
         images = images.contiguous(memory_format=torch.channels_last)

@@ -102,8 +102,10 @@ def test_spectrum_equals_the_singular_values() -> None:
     line = spectrum(flat, metric="euclidean")
     assert line["effective_rank"] == pytest.approx(1)
     assert line["decay"] > 10
-    with pytest.raises(ValueError, match="all the same"):
-        spectrum(np.ones((4, 2)))
+    one_direction = np.outer(np.linspace(0.1, 9, 40), x[0])
+    for same in (np.ones((4, 2)), np.full((7, 3), 0.1), one_direction, np.float32(one_direction)):
+        with pytest.raises(ValueError, match="all the same"):
+            spectrum(same)
 
 
 def test_recall_gap_is_a_difference() -> None:
@@ -220,6 +222,11 @@ def test_confused_classes_equal_a_loop() -> None:
     total = np.isin(y, [first.first, first.second]).sum()
     assert first.share == pytest.approx(first.mistakes / total)
     assert len(confused_classes(x, y, limit=2)) == 2
+
+
+def test_nothing_is_confused_with_one_class_or_one_sample() -> None:
+    assert confused_classes(np.eye(3), np.zeros(3, int)) == []
+    assert confused_classes(np.eye(3)[:1], np.zeros(1, int)) == []
 
 
 def test_hidden_groups_of_a_class_are_found() -> None:

@@ -273,6 +273,10 @@ def test_scores_by_class_and_by_attribute() -> None:
     ("call", "text"),
     [
         (lambda x, y: retrieval_metrics(x * np.nan, y), r"NaN or infinity in 4 of 4 rows"),
+        (lambda x, y: retrieval_metrics(x.astype(str), y), "vectors: expected numbers, got <U"),
+        (lambda x, y: retrieval_metrics(x.astype(object), y), "expected numbers, got object"),
+        (lambda x, y: retrieval_metrics(x * 1j, y), "expected numbers, got complex128"),
+        (lambda x, y: retrieval_metrics(torch.from_numpy(x * 1j), y), "expected real numbers"),
         (lambda x, y: retrieval_metrics(x, y[:3]), r"labels: expected shape \(4,\)"),
         (lambda x, y: retrieval_metrics(x[:0], y[:0]), "at least one row"),
         (lambda x, y: retrieval_metrics(x, None), "labels: expected one for each vector, got None"),

@@ -103,7 +103,7 @@ def test_without_positives_nothing_is_found_and_what_is_undefined_is_none(tmp_pa
     assert (scores["recall@1"], scores["map"], scores["no_match"]) == (0, None, 5)
     assert found["classification"] is None
     assert found["verification"] is None
-    assert "5 classes have one picture: they have nothing to find" in found["notes"]
+    assert "classes with one picture, which has nothing to find: 5" in found["notes"]
     assert "this model" in run("evaluate", file)
 
 
@@ -111,7 +111,7 @@ def test_zero_vectors_are_counted_and_have_a_place_in_the_order(tmp_path: Path) 
     points, labels = blobs()
     points[:3] = 0
     found = json.loads(run("evaluate", saved(tmp_path, points, labels), "--json"))
-    assert found["notes"] == ["3 vectors are zero: as similar to everything as to nothing"]
+    assert found["notes"] == ["zero vectors, as similar to everything as to nothing: 3"]
     assert 0 < found["retrieval"]["model"]["recall@1"] < 1
     found = json.loads(run("evaluate", saved(tmp_path, np.zeros((6, 3)), [0, 1] * 3), "--json"))
     assert "all vectors are the same: the embedding has collapsed" in found["notes"]
@@ -130,6 +130,30 @@ def test_zero_vectors_are_counted_and_have_a_place_in_the_order(tmp_path: Path) 
 def test_what_is_not_there_is_an_error_in_a_sentence(tmp_path: Path, name: str, said: str) -> None:
     for command in ("evaluate", "report"):
         assert said in run(command, tmp_path / name, code=2)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("gpu", "device: expected cpu, cuda or cuda:1"), ("cuda:99", "expected one that is there")],
+)
+def test_a_device_that_is_not_there_is_an_error_in_a_sentence(
+    tmp_path: Path, command: str, device: str, said: str
+) -> None:
+    assert said in run(command, saved(tmp_path, *blobs()), "--device", device, code=2)
+
+
+def test_vectors_of_one_direction_have_collapsed(tmp_path: Path) -> None:
+    file = saved(tmp_path, np.outer(np.arange(1, 9), [1, 2, 3]), np.arange(8) % 2)
+    found = json.loads(run("evaluate", file, "--json"))
+    assert "all vectors are the same: the embedding has collapsed" in found["notes"]
+    assert "effective_rank" not in found["geometry"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_before_the_work(tmp_path: Path) -> None:
+    file = saved(tmp_path, *blobs())
+    assert "is a file" in run("report", file, "-o", file, code=2)
+    assert "is a file" in run("compare", tmp_path, tmp_path, "-o", file, code=2)
 
 
 def test_data_beside_a_table_is_refused(tmp_path: Path) -> None:
@@ -152,6 +176,7 @@ def test_a_run_is_judged_reported_and_compared(tmp_path: Path) -> None:
     found = json.loads(run("compare", one.folder, two.folder, "--json"))
     assert found["groups"][0]["seeds"] == [0, 1]
     assert "expected two or more" in run("compare", one.folder, code=2)
+    assert "got run0 twice" in run("compare", one.folder, two.folder, one.folder, code=2)
 
 
 def test_hierarchy_is_one_command(tmp_path: Path) -> None:
@@ -164,6 +189,32 @@ def test_hierarchy_is_one_command(tmp_path: Path) -> None:
     assert set(found["errors"]) == {"model", "untrained", "pixels"}
     assert (out / "hierarchy.json").is_file()
     assert "there is a run in it already" in run("hierarchy", photos, "-o", out, code=2)
+    quick = [*sets, *options[:-2]]
+    again = json.loads(run("hierarchy", photos, *quick, "-o", out, "--resume"))
+    assert again["errors"] == found["errors"]
+    said = run("hierarchy", photos, *sets, *options[:6], "-o", out, "--resume")
+    assert "photos: trained on 5 classes merged of the 10 true ones; 20 test pictures" in said
+    assert "judging: pixels" in said
+    assert "a run of kinspace hierarchy, on merged classes" in run("evaluate", out, code=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--split", "zero_shot"], "split: expected one of 'stratified', 'official'"),
+        (["--split", "official"], "has no official parts"),
+        (["--method", "magnit"], "did you mean 'magnet'?"),
+        (["--set", "validation.fraction=0.2"], "no class is held out here"),
+        (["--set", "loss.nope=1"], "unknown option of magnet 'nope'"),
+        (["--resume"], "resume: expected the run folder"),
+    ],
+)
+def test_hierarchy_refuses_what_cannot_be_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in run("hierarchy", "digits", *options, code=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_line_starts_without_what_only_reports_need() -> None:

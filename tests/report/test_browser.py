@@ -108,7 +108,31 @@ def test_the_map_zooms_and_moves_by_mouse_and_by_keys(browser: Any, page: Path) 
 
 def test_it_prints(browser: Any, page: Path, tmp_path: Path) -> None:
     visit = visit_to(browser, page)
-    visit.tab.emulate_media(media="print")
-    assert not visit.tab.locator("nav").is_visible()
+    visit.tab.emulate_media(media="print", color_scheme="dark")
+    assert color(visit, "body", "backgroundColor") == (255, 255, 255)
+    for selector in ("nav", ".tools", ".panel", "#map-section .screen", "figcaption .screen"):
+        assert not visit.tab.locator(selector).first.is_visible(), selector
+    # of the width of A4 between margins: two columns, and nothing over the edge
+    visit.tab.set_viewport_size({"width": 690, "height": 1000})
+    visit.tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert visit.tab.evaluate("document.documentElement.scrollWidth") <= 690
+    boxes = "[...document.querySelectorAll('table, pre, svg')].map(e => e.getBoundingClientRect())"
+    assert max(visit.tab.evaluate(f"{boxes}.map(box => box.right)")) <= 690
+    columns = (
+        "getComputedStyle(document.querySelector('.two')).gridTemplateColumns.split(' ').length"
+    )
+    assert visit.tab.evaluate(columns) == 2
     assert len(visit.tab.pdf(path=tmp_path / "report.pdf")) > 20_000
+    visit.close()
+
+
+def test_what_is_folded_is_unfolded_on_paper_and_folded_again(browser: Any, page: Path) -> None:
+    visit = visit_to(browser, page)
+    folded = "document.querySelectorAll('details:not([open])').length"
+    before = visit.tab.evaluate(folded)
+    assert before > 0
+    visit.tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert visit.tab.evaluate(folded) == 0
+    visit.tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert visit.tab.evaluate(folded) == before
     visit.close()

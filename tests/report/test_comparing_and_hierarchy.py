@@ -65,6 +65,7 @@ def test_hierarchy_recovery_trains_on_pairs_and_judges_on_the_true_classes(
     photos: Path, tmp_path: Path
 ) -> None:
     changes = QUICK | {"schedule.steps": 4}
+    del changes["validation.fraction"]
     found = recover_hierarchy(
         str(photos), method="triplet", changes=changes, out=tmp_path / "run", seed=2, **OPTIONS
     )
@@ -100,6 +101,17 @@ def test_hierarchy_recovery_trains_on_pairs_and_judges_on_the_true_classes(
     )
     assert found["errors"]["model"]["true"] == pytest.approx(expected)
     assert set(found["errors"]) == {"model", "untrained", "pixels"}
+
+
+def test_of_an_odd_number_of_classes_one_stays_alone(photos: Path, tmp_path: Path) -> None:
+    some = open_data(str(photos)).subset(list(range(5 * 16)))
+    changes = QUICK | {"schedule.steps": 2}
+    del changes["validation.fraction"]
+    found = recover_hierarchy(
+        some, method="triplet", changes=changes, out=tmp_path / "run", **OPTIONS
+    )
+    assert sorted(name.count(" + ") for name in found["merged_classes"]) == [0, 1, 1]
+    assert (found["known"], found["judged"]) == (60, 20)
 
 
 def test_hierarchy_needs_classes_to_merge(photos: Path) -> None:

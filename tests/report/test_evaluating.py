@@ -9,15 +9,18 @@ import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
 
+import kinspace
 from kinspace.data import digits_dataset
 from kinspace.evaluation.protocols import halves, open_set, verification
 from kinspace.evaluation.summary import summarize
 from kinspace.report import evaluate
+from kinspace.report.comparing import compare_runs
 from kinspace.report.embedding import embed_run
 from kinspace.report.gathering import gather
 from kinspace.table import EmbeddingTable
 from kinspace.training import Run, open_run
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
+from report.runs import OPTIONS, QUICK
 
 MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map", "map@r", "r_precision")
 
@@ -55,6 +58,40 @@ def test_the_gap_is_recall_of_the_training_part_less_that_of_the_test_part(run: 
     assert found.gap["train"]["recall@1"] == pytest.approx(recall(made.tables["train"]))
     expected = recall(made.tables["train"]) - recall(made.tables["test"])
     assert found.gap["gap"]["recall@1"] == pytest.approx(expected)
+
+
+def test_a_set_with_queries_and_a_gallery_is_judged_by_these(photos: Path, tmp_path: Path) -> None:
+    for number in range(10):
+        for at, file in enumerate(sorted((photos / f"digit {number}").iterdir())):
+            part = "train" if number < 5 else ("query", "gallery", "gallery")[at % 3]
+            place = tmp_path / "parts" / part / file.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, place)
+    run = kinspace.train(
+        str(tmp_path / "parts"),
+        method="triplet",
+        changes=QUICK | {"schedule.steps": 2},
+        out=tmp_path / "run",
+        split="official",
+        **OPTIONS,
+    )
+    table = embed_run(run).tables["test"]
+    assert table.labels is not None
+    points, asks = units(table), np.array(["query" in name.split("/") for name in table.ids])
+    near = np.argmax(points[asks] @ points[~asks].T, axis=1)
+    recall = (table.labels[~asks][near] == table.labels[asks]).mean()
+    assert (asks.sum(), (~asks).sum()) == (30, 50)
+    found = evaluate(run)
+    assert found.retrieval["model"]["recall@1"] == pytest.approx(recall)
+    assert found.retrieval["model"]["queries"] == 30
+    assert run.results is not None
+    assert run.results["selected"]["recall@1"] == pytest.approx(recall)
+    assert sum(row["queries"] for row in found.by_class.values()) == 30
+    assert any("own 30 queries" in note for note in found.notes)
+    other = tmp_path / "other"
+    shutil.copytree(run.folder, other)
+    compared = compare_runs([run, other])
+    assert compared.runs[0]["recall@1"] == pytest.approx(recall)
 
 
 def test_embeddings_are_kept_and_made_anew_for_other_weights(run: Run, tmp_path: Path) -> None:
@@ -209,7 +246,7 @@ def test_the_same_seed_gives_the_same_evaluation_and_another_does_not() -> None:
 def test_a_large_table_is_clustered_less_often_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinspace.evaluation.summary.OPERATIONS", 1.0)
+    monkeypatch.setattr("kinspace.evaluation.job.OPERATIONS", 1.0)
     found = summarize(blobs())
     assert (found.clustering["restarts"], found.clustering["nmi_spread"]) == (1, 0)
     assert "clustering: 1 K-means instead of 5; a GPU makes all" in found.notes

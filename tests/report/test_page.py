@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -101,6 +102,21 @@ def test_a_table_has_a_page_too_whatever_it_holds(
 ) -> None:
     page = write_report(EmbeddingTable(vectors, labels), out=tmp_path)
     checked(page)
+
+
+def test_one_of_a_thing_is_not_said_as_many(run: Run, tmp_path: Path) -> None:
+    page = write_report(EmbeddingTable(np.eye(3), [0, 0, 1]), out=tmp_path)
+    text = page.read_text(encoding="utf-8")
+    assert "1 query has no other picture of the same class" in text
+    assert "classes with one picture, which has nothing to find: 1" in text
+    many = r"\b1 (?:pictures|classes|queries|clusters|seeds|runs|recipes|vectors)\b"
+    assert re.findall(many, text) == []
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("report"))
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(about | {"skipped": [["lost.png", "is empty"]]}))
+    text = write_report(folder, checked=False).read_text(encoding="utf-8")
+    assert "Left out: 1 picture<" in text
 
 
 def test_names_from_the_data_cannot_break_the_page(tmp_path: Path) -> None:

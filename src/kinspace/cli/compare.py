@@ -12,6 +12,7 @@ from rich.table import Table
 
 from kinspace.cli.errors import told
 from kinspace.cli.evaluate import telling
+from kinspace.cli.options import Device, Json
 
 if TYPE_CHECKING:
     from kinspace.report.comparing import Comparison
@@ -23,10 +24,11 @@ def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Run folders.")],
     data: Annotated[str | None, typer.Option(help="Where the data of the runs is now.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A folder for a page, figures and numbers.")
+        Path | None,
+        typer.Option("--out", "-o", file_okay=False, help="A folder for a page and figures."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Put runs beside each other: means over seeds, and whether differences are more than chance.
 
@@ -47,11 +49,13 @@ def compare_command(
 
 def show(found: Comparison) -> None:
     """Groups and tests as tables."""
+    from kinspace.report.plots import MEASURES
+
     console = Console()
     names = [name for name in ("recall@1", "recall@8", "map@r") if name in found.groups[0]]
     table = Table("recipe", "seeds", box=None, padding=(0, 2, 0, 0))
     for name in names:
-        table.add_column(name.replace("recall", "Recall"), justify="right")
+        table.add_column(f"{MEASURES[name]}, %", justify="right")
     for group in found.groups:
         seeds = ", ".join(str(seed) for seed in group["seeds"])
         table.add_row(group["group"], seeds, *(_cell(group[name]) for name in names))

@@ -13,6 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from kinspace.cli.errors import told
+from kinspace.cli.options import Device, Json, Seed
 
 if TYPE_CHECKING:
     from kinspace.evaluation.summary import Evaluation
@@ -43,9 +44,9 @@ def evaluate_command(
     fmr: Annotated[
         float, typer.Option(help="The false-match rate to choose the threshold for.")
     ] = 1e-3,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    seed: Seed = 0,
+    device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Judge a run on its test part, or vectors from anywhere, by every measure.
 

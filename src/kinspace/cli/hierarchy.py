@@ -4,62 +4,71 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import told
+from kinspace.cli.options import Change, Data, Device, Json, Method, Seed, Steps
 
 __all__ = ["hierarchy_command"]
 
-Text = str | None
-
 
 def hierarchy_command(  # noqa: PLR0913 - every option of the command is a parameter
-    data: Annotated[
-        str,
-        typer.Argument(help="A folder, a table, an archive, NAME:FOLDER, digits or moths."),
-    ],
-    method: Annotated[
-        str, typer.Option(help="A method (kinspace methods lists them) or a recipe file.")
-    ] = "magnet",
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of the recipe, loss.alpha=2; may be repeated."),
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="How long.")] = None,
+    data: Data,
+    method: Method = "magnet",
+    change: Change = None,
+    steps: Steps = None,
     split: Annotated[str, typer.Option(help="stratified or official.")] = "stratified",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
-    device: Annotated[Text, typer.Option(help="cpu, cuda, cuda:1; else a GPU if any.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, as it was begun.")
+    ] = False,
+    seed: Seed = 0,
+    device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Merge classes in random pairs, train on these, and judge on the true classes.
 
-    Exit code 0: done; 1: it went wrong; 2: something was asked that cannot be.
+    Exit code 0: done; 1: the disk failed; 2: something was asked that cannot be; 130: stopped by
+    Ctrl-C, and saved.
     """
     with told():
         from kinspace.recipes import parse_set
         from kinspace.report.recovering import recover_hierarchy
+        from kinspace.training.loop import Stopped
 
         changes = dict(parse_set(text) for text in change or [])
         if steps is not None:
             changes["schedule.steps"] = steps
-        found = recover_hierarchy(
-            data,
-            method=method,
-            changes=changes,
-            out=out,
-            seed=seed,
-            split=split,
-            device=device,
-            quiet=as_json,
-        )
+        try:
+            found = recover_hierarchy(
+                data,
+                method=method,
+                changes=changes,
+                out=out,
+                resume=resume,
+                tell=lambda text: None if as_json else typer.echo(text, err=True),
+                seed=seed,
+                split=split,
+                device=device,
+                quiet=as_json,
+            )
+        except Stopped:
+            folder = "the run folder" if out is None else out
+            again = f"hierarchy: goes on with the same command, --out {folder} and --resume"
+            typer.echo(again, err=True)
+            raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
-        return
+    else:
+        show(found)
+
+
+def show(found: dict[str, Any]) -> None:
+    """The errors as a table."""
     table = Table("error, %", box=None, padding=(0, 2, 0, 0))
     for name in ("true, kNN", "true, mean", "merged, kNN", "merged, mean"):
         table.add_column(name, justify="right")
@@ -68,5 +77,10 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
         cells = [errors[on][by] for on in ("true", "merged") for by in ("knn", "nearest_mean")]
         table.add_row(words[name], *(f"{100 * cell:.1f}" for cell in cells))
     console = Console()
-    console.print(table)
-    console.print(f"run folder: {found['run']}", markup=False, highlight=False, soft_wrap=True)
+    said = (
+        f"{found['data']}: trained on {len(found['merged_classes']):,} classes merged of the "
+        f"{found['classes']:,} true ones; {found['judged']:,} test pictures named by "
+        f"{found['known']:,} training pictures"
+    )
+    for text in (said, table, f"run folder: {found['run']}"):
+        console.print(text, markup=False, highlight=False, soft_wrap=isinstance(text, str))

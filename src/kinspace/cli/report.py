@@ -9,6 +9,7 @@ import typer
 
 from kinspace.cli.errors import told
 from kinspace.cli.evaluate import DATA, SOURCE, telling
+from kinspace.cli.options import Device, Seed
 
 __all__ = ["report_command"]
 
@@ -17,10 +18,11 @@ def report_command(
     source: Annotated[str, typer.Argument(metavar="RUN|TABLE", help=SOURCE)],
     data: Annotated[str | None, typer.Argument(help=DATA)] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The folder; by default RUN/report.")
+        Path | None,
+        typer.Option("--out", "-o", file_okay=False, help="The folder; by default RUN/report."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1.")] = None,
+    seed: Seed = 0,
+    device: Device = None,
     skip_check: Annotated[
         bool, typer.Option("--skip-check", help="Do not look at every picture of the data.")
     ] = False,

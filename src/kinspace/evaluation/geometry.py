@@ -132,11 +132,13 @@ def spectrum(vectors: Vectors, *, metric: str = "cosine") -> dict[str, Any]:
     >>> found["shares"], round(found["effective_rank"], 6), round(found["decay"], 6)
     (array([0.5, 0.5]), 2.0, 0.0)
     """
-    points = _points(vectors_of(vectors), metric).double()
+    given = _points(vectors_of(vectors), metric)
+    points = given.double()
     centered = points - points.mean(0)
     values = torch.linalg.eigvalsh(centered.T @ centered).clamp_(min=0).sqrt().flip(0)
     total = float(values.sum())
-    if not total:
+    rounding = torch.finfo(given.dtype).eps * math.sqrt(points.shape[1]) * float(points.norm())
+    if total <= rounding:
         raise ValueError("vectors: expected some that differ, got all the same")
     shares = (values / total).cpu().numpy()
     kept = shares[shares > 0]

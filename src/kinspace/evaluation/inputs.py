@@ -30,7 +30,11 @@ def vectors_of(
         value = value.vectors
     if not isinstance(value, Tensor):
         array = np.ascontiguousarray(value)
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"{name}: expected numbers, got {array.dtype}")
         value = torch.from_numpy(array if array.flags.writeable else array.copy())
+    if value.is_complex():
+        raise ValueError(f"{name}: expected real numbers, got {value.dtype}")
     tensor = value.detach()
     if tensor.dtype != torch.float64:
         tensor = tensor.float()

@@ -32,7 +32,14 @@ from kinspace.evaluation.inputs import Labels, Vectors, class_numbers, labels_of
 from kinspace.evaluation.ranks import Ranked, match_ranks
 from kinspace.evaluation.similarity import METRICS
 
-__all__ = ["QueryScores", "Retrieval", "recall_at_k", "retrieval_metrics"]
+__all__ = [
+    "QueryScores",
+    "Retrieval",
+    "queries_of",
+    "recall_at_k",
+    "retrieval_by_roles",
+    "retrieval_metrics",
+]
 
 KS = (1, 2, 4, 8)
 MATCHED = ("map", "map@r", "r_precision")  # not defined for a query without a match: NaN
@@ -171,6 +178,40 @@ class Retrieval:
         own = self.scores(ks, queries=range(count * rank // world, count * (rank + 1) // world))
         matches, *values = gather(own.matches, *own.values.values())
         return QueryScores(dict(zip(own.values, values, strict=True)), matches)
+
+
+def queries_of(roles: Sequence[str] | None) -> NDArray[np.bool_] | None:
+    """Which rows search, if a set came with queries and a gallery of its own; else None: all do.
+
+    >>> queries_of(["query", "gallery", "gallery"])
+    array([ True, False, False])
+    """
+    given = np.array(roles or (), dtype=object)
+    return given == "query" if {"query", "gallery"} <= set(given.tolist()) else None
+
+
+def retrieval_by_roles(
+    vectors: Tensor, labels: Labels, roles: Sequence[str] | None, *, metric: str = "cosine"
+) -> Retrieval:
+    """Queries and gallery as the roles have them (In-Shop); each row for all others without.
+
+    >>> x, y = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), np.array([0, 0, 1])
+    >>> ranked = retrieval_by_roles(x, y, ["query", "gallery", "gallery"])
+    >>> ranked.scores([1]).summary()["queries"]
+    1
+    """
+    searching = queries_of(roles)
+    if searching is None:
+        return Retrieval(vectors, labels, metric=metric)
+    numbers = labels_of(vectors, labels)
+    rest = np.array(roles, dtype=object) == "gallery"
+    return Retrieval(
+        vectors[torch.from_numpy(searching).to(vectors.device)],
+        numbers[searching],
+        metric=metric,
+        gallery=vectors[torch.from_numpy(rest).to(vectors.device)],
+        gallery_labels=numbers[rest],
+    )
 
 
 def _scores(ranked: Ranked, ks: Sequence[int]) -> Tensor:

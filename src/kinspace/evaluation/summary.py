@@ -7,35 +7,19 @@ part, a baseline) is left out; what cannot be measured on it is None, and a note
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from kinspace import checks
 from kinspace.evaluation import protocols
-from kinspace.evaluation.attributes import SIZES, attribute_precision, attribute_precision_each
-from kinspace.evaluation.clustering import clustering_metrics
-from kinspace.evaluation.comparing import compare_queries
-from kinspace.evaluation.findings import findings
-from kinspace.evaluation.geometry import alignment, class_geometry, spectrum, uniformity
-from kinspace.evaluation.inputs import vectors_of
-from kinspace.evaluation.retrieval import KS, QueryScores, Retrieval
+from kinspace.evaluation.job import RANKS, Job, Tell
 from kinspace.evaluation.similarity import METRICS
 from kinspace.table import EmbeddingTable
 
-__all__ = ["Evaluation", "Tell", "plain", "summarize"]
-
-Tell = Callable[[str], object]  # is told what is being done
-RANKS = (1, 2, 4, 8, 16, 32, 64, 100)  # of the curve of Recall@K
-KEPT = ("recall@1", "map@r", "queries")  # of each class and attribute
-OPERATIONS = 1e13  # that K-means may take on a CPU: a minute or two on two cores
-RESTARTS = 5  # of K-means
-STEPS = 10  # of all samples to all centers: about what one K-means costs, with its seeds
+__all__ = ["RANKS", "Evaluation", "Tell", "plain", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,8 @@ def summarize(
 
     train: for the gap to the classes trained on, and copies of test pictures. validation: classes
     to choose thresholds on. baselines: the same test pictures as something else embeds them.
-    options: name, device, fmr (the false-match rate wanted), tell (called with each step).
+    options: name, device, fmr (the false-match rate wanted), tell (called with each step), roles
+    ("query" or "gallery" for each test picture, where the set came with them: for retrieval).
 
     >>> rng = np.random.default_rng(0)
     >>> y = np.arange(80) % 8
@@ -104,11 +89,15 @@ def summarize(
     >>> found.retrieval["model"]["recall@1"], found.gap, found.parts["test"]
     (1.0, None, {'pictures': 80, 'classes': 8})
     """
-    known = {"name": "embeddings", "device": None, "fmr": 1e-3, "tell": lambda text: None}
+    known: dict[str, Any] = {"name": "embeddings", "device": None, "fmr": 1e-3, "roles": None}
+    known |= {"tell": lambda text: None}
     for name in options:
         checks.named("option", name, known)
     checks.choice("metric", metric, METRICS)
-    job = _Job(test, metric, seed, **(known | options))
+    known |= options
+    roles = known.pop("roles")
+    job = Job(test, metric, seed, **known)
+    job.search_by(roles)
     ranked, others = job.retrieval(baselines or {})
     measured = {"model": ranked, **others}
     calibration = None if validation is None else job.known(validation)
@@ -147,149 +136,3 @@ def summarize(
 def _size(table: EmbeddingTable) -> dict[str, int]:
     classes = 0 if table.labels is None else len(np.unique(table.labels))
     return {"pictures": len(table), "classes": classes}
-
-
-class _Job:
-    """The test table on its device, and the measures that need nothing else."""
-
-    def __init__(
-        self,
-        test: EmbeddingTable,
-        metric: str,
-        seed: int,
-        *,
-        name: str,
-        device: str | torch.device | None,
-        fmr: float,
-        tell: Tell,
-    ) -> None:
-        if test.labels is None:
-            raise ValueError(
-                "labels: expected a class for each vector, got none; add an array 'labels', or a "
-                "CSV with a column 'label' beside a .npy"
-            )
-        if len(test) < 2:
-            raise ValueError("vectors: expected at least two, to be one another's neighbors")
-        self.table, self.metric, self.seed, self.name = test, metric, seed, name
-        self.device, self.fmr, self.tell = device, fmr, tell
-        self.vectors, self.labels = self.known(test)
-        self.notes: list[str] = []
-        if zeros := int((self.vectors == 0).all(1).sum()):
-            self.notes.append(f"{zeros} vectors are zero: as similar to everything as to nothing")
-        sizes = np.unique(self.labels, return_counts=True)[1]
-        if len(sizes) < 2:
-            self.notes.append("there is one class only: nothing can be confused")
-        if alone := int((sizes == 1).sum()):
-            self.notes.append(f"{alone} classes have one picture: they have nothing to find")
-
-    def known(self, table: EmbeddingTable) -> tuple[Tensor, NDArray[np.int64]]:
-        assert table.labels is not None
-        return vectors_of(table, device=self.device), table.labels
-
-    def retrieval(
-        self, baselines: Mapping[str, EmbeddingTable]
-    ) -> tuple[QueryScores, dict[str, QueryScores]]:
-        ks = [k for k in RANKS if k < len(self.labels)] or [1]
-        found = []
-        for name, table in {"the model": self.table, **baselines}.items():
-            if len(table) != len(self.table):
-                raise ValueError(
-                    f"{name}: expected {len(self.table)} vectors like the model's, got {len(table)}"
-                )
-            self.tell(f"ranking by {name}")
-            vectors = vectors_of(table, device=self.device)
-            found.append(Retrieval(vectors, self.labels, metric=self.metric).scores(ks))
-        return found[0], dict(zip(baselines, found[1:], strict=True))
-
-    def gain(self, ours: QueryScores, theirs: QueryScores) -> dict[str, float]:
-        one, other = (s.values["recall@1"].cpu().numpy() for s in (ours, theirs))
-        return compare_queries(one, other, self.labels, seed=self.seed)
-
-    def by_class(self, scores: QueryScores) -> dict[str, dict[str, float]]:
-        found, name = scores.by_group(self.labels), self.table.class_name
-        return {name(label): {one: row[one] for one in KEPT} for label, row in found.items()}
-
-    def by_attribute(self, scores: QueryScores) -> dict[str, dict[str, float]]:
-        if self.table.attributes is None:
-            return {}
-        found = scores.by_attribute(self.table.attributes, self.table.attribute_names)
-        return {
-            name: {one: row[one] for one in KEPT} for name, row in found.items() if row["queries"]
-        }
-
-    def concentration(self) -> dict[str, Any] | None:
-        """Do neighbors share attributes: by neighborhood size, over all and for each."""
-        values = self.table.attributes
-        if values is None or not (values > 0.5).any():
-            return None
-        self.tell("looking at attributes")
-        sizes = [size for size in SIZES if size < len(self.table)]
-        having = (values > 0.5).sum(0)
-        return {
-            "precision": attribute_precision(self.vectors, values, sizes, metric=self.metric),
-            "chance": float((having**2).sum() / having.sum() / len(self.table)),
-            "each": attribute_precision_each(
-                self.vectors,
-                values,
-                sizes[:1],
-                names=self.table.attribute_names,
-                metric=self.metric,
-            ),
-        }
-
-    def clustering(self) -> dict[str, float]:
-        """RESTARTS K-means, fewer where those would take many minutes."""
-        self.tell("clustering")
-        rows, dim = self.vectors.shape
-        step = 2.0 * rows * dim * len(np.unique(self.labels))
-        restarts = RESTARTS
-        if self.vectors.device.type == "cpu":
-            restarts = int(np.clip(OPERATIONS / (step * STEPS), 1, RESTARTS))
-        if restarts < RESTARTS:
-            self.notes.append(
-                f"clustering: {restarts} K-means instead of {RESTARTS}; a GPU makes all"
-            )
-        return clustering_metrics(
-            self.vectors, self.labels, restarts=restarts, seed=self.seed, metric=self.metric
-        )
-
-    def geometry(self) -> dict[str, Any]:
-        self.tell("measuring the shape")
-        classes = class_geometry(self.vectors, self.labels, metric=self.metric)
-        found: dict[str, Any] = classes.summary() if len(classes.labels) > 1 else {}
-        found["alignment"] = alignment(self.vectors, self.labels)
-        found["uniformity"] = uniformity(self.vectors)
-        if bool((self.vectors == self.vectors[0]).all()):
-            self.notes.append("all vectors are the same: the embedding has collapsed")
-        else:
-            found |= spectrum(self.vectors, metric=self.metric)
-        names = [self.table.class_name(label) for label in classes.labels.tolist()]
-        near = [self.table.class_name(label) for label in classes.neighbor.tolist()]
-        columns = zip(names, classes.counts, classes.density, classes.gap, near, strict=True)
-        keys = ("class", "count", "density", "gap", "neighbor")
-        found["classes"] = [dict(zip(keys, row, strict=True)) for row in columns]
-        return found
-
-    def gap(self, test: QueryScores, train: EmbeddingTable) -> dict[str, Any]:
-        """Recall@K on the training classes, on the test classes, and the difference."""
-        self.tell("ranking the training part")
-        vectors, labels = self.known(train)
-        ks = [k for k in KS if k < min(len(self.labels), len(labels))] or [1]
-        ours = Retrieval(vectors, labels, metric=self.metric).scores(ks).summary()
-        theirs = test.summary()
-        both = {f"recall@{k}": (ours[f"recall@{k}"], theirs[f"recall@{k}"]) for k in ks}
-        return {
-            "train": {name: train for name, (train, _) in both.items()},
-            "test": {name: test for name, (_, test) in both.items()},
-            "gap": {name: train - test for name, (train, test) in both.items()},
-        }
-
-    def with_names(self, found: dict[str, Any]) -> dict[str, Any]:
-        name = self.table.class_name
-        return found | {"confusions": [[name(a), name(b), n] for a, b, n in found["confusions"]]}
-
-    def trouble(self, train: EmbeddingTable | None) -> dict[str, Any]:
-        self.tell("looking for trouble in the data")
-        known = None if train is None else (train, self.known(train)[0])
-        share: dict[str, Any] = {"metric": self.metric, "seed": self.seed}
-        return findings(self.table, self.vectors, self.notes, train=known, **share)

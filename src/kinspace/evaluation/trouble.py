@@ -173,7 +173,10 @@ def confused_classes(
     [ConfusedPair(first=0, second=1, mistakes=2, share=0.5)]
     """
     names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
-    index = nearest(vectors_of(vectors), 1, metric=metric)[1] if neighbors is None else neighbors
+    tensor = vectors_of(vectors)
+    if len(names) < 2:
+        return []
+    index = nearest(tensor, 1, metric=metric)[1] if neighbors is None else neighbors
     found = numbers[index[:, 0].cpu().numpy()]
     wrong = found != numbers
     low, high = np.minimum(found, numbers)[wrong], np.maximum(found, numbers)[wrong]

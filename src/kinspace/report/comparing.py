@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from kinspace import __version__
 from kinspace.evaluation.comparing import compare_queries, compare_seeds, mean_and_spread
-from kinspace.evaluation.retrieval import QueryScores, Retrieval
+from kinspace.evaluation.inputs import vectors_of
+from kinspace.evaluation.retrieval import QueryScores, queries_of, retrieval_by_roles
 from kinspace.evaluation.summary import RANKS, Tell, plain
 from kinspace.report.embedding import embed_run
 from kinspace.report.page import render, save_plots
 from kinspace.report.plots import MEASURES, curves, recall_by_k
 from kinspace.training.checkpoint import write_atomically
 from kinspace.training.run import Run, open_run, write_json
+from kinspace.training.settings import RunSettings
 
 __all__ = ["Comparison", "compare_runs", "write_comparison"]
 
@@ -77,8 +79,12 @@ def compare_runs(
     """
     if len(runs) < 2:
         raise ValueError(f"RUN: expected two or more runs to compare, got {len(runs)}")
+    place = str(RunSettings(device=device).on_device())
     opened = [one if isinstance(one, Run) else open_run(one) for one in runs]
-    judged = [_judged(run, data, device, tell) for run in opened]
+    folders = [run.folder.resolve() for run in opened]
+    if twice := {folder for folder in folders if folders.count(folder) > 1}:
+        raise ValueError(f"RUN: expected each run once, got {min(twice).name} twice")
+    judged = [_judged(run, data, place, tell) for run in opened]
     groups: dict[str, list[_Judged]] = {}
     for one in judged:
         groups.setdefault(one.key, []).append(one)
@@ -86,6 +92,8 @@ def compare_runs(
     notes = []
     if len({one.ids for one in judged}) > 1:
         notes.append("the runs were tested on different pictures: compare their numbers with care")
+    if any(len({one.seed for one in some}) < len(some) for some in groups.values()):
+        notes.append("some runs of one recipe have the same seed: their spread says little")
     return Comparison(
         runs=[_row(one, names[one.key]) for one in judged],
         groups=[_group(names[key], some) for key, some in groups.items()],
@@ -98,16 +106,20 @@ def compare_runs(
     )
 
 
-def _judged(run: Run, data: Any, device: str | None, tell: Tell) -> _Judged:
+def _judged(run: Run, data: Any, device: str, tell: Tell) -> _Judged:
     name = run.folder.resolve().name
     about = run.about
     made = embed_run(run, data, device=device, tell=lambda text: tell(f"{name}: {text}"))
     table = made.tables["test"]
-    assert table.labels is not None
     tell(f"{name}: ranking")
     ks = [k for k in RANKS if k < len(table)]
-    scores = Retrieval(table, device=device).scores(ks)
+    roles = made.parts["test"].parts
+    vectors = vectors_of(table, device=device)
+    scores = retrieval_by_roles(vectors, table.labels, roles).scores(ks)
+    if (searching := queries_of(roles)) is not None:
+        table = table.select(searching)
     key = json.dumps([about[part] for part in ("data", "split", "recipe")], sort_keys=True)
+    assert table.labels is not None
     return _Judged(run, scores, table.ids, table.labels, key, int(about["seed"]))
 
 

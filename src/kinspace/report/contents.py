@@ -52,9 +52,7 @@ def contents(
         "cases": _cases(found),
         "confused": evaluation.trouble["confused"][:SHOWN],
         "classes": rows[:ROWS],
-        "class_words": f"All {len(rows):,} classes, weakest first"
-        if len(rows) <= ROWS
-        else f"The {ROWS} weakest of {len(rows):,} classes",
+        "class_words": _class_words(len(rows)),
         "by_attribute": sorted(
             evaluation.by_attribute.items(), key=lambda item: item[1]["recall@1"]
         )[:ROWS],
@@ -78,7 +76,13 @@ def _script(value: dict[str, Any]) -> str:
 def _map_words(data: dict[str, Any]) -> str:
     if len(data["ids"]) < data["of"]:
         return f"{len(data['ids']):,} of {data['of']:,} pictures, drawn by the seed, by t-SNE."
-    return f"All {data['of']:,} pictures, by t-SNE; the frame has the color of the class."
+    return f"All {counted(data['of'], 'picture')}, by t-SNE; the frame has the color of the class."
+
+
+def _class_words(count: int) -> str:
+    if count > ROWS:
+        return f"The {ROWS} weakest of {count:,} classes"
+    return f"{counted(count, 'class', 'classes')}, weakest first"
 
 
 def _tiles(e: Evaluation) -> Iterator[tuple[str, str]]:
@@ -192,7 +196,7 @@ def _facts(found: Gathered) -> Iterator[tuple[str, str]]:
     if results:
         yield "steps", f"{results['steps']:,}, weights of step {results['selected_step']:,} chosen"
         minutes, seconds = divmod(round(results["seconds"]), 60)
-        yield "training time", f"{minutes} min {seconds} s"
+        yield "training time", f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
     yield "seed", str(about["seed"])
     yield "hardware", str(about["hardware"]["device"])
     versions = {"kinspace": about["kinspace"], **about["hardware"]}

@@ -132,6 +132,11 @@ def _paths(pictures: Pictures) -> tuple[str, ...] | None:
 def _opened(run: Run, data: Any) -> Dataset:
     if data is not None:
         return open_any(data)
+    if (run.folder / "hierarchy.json").exists():
+        raise ValueError(
+            f"{run.folder}: a run of kinspace hierarchy, on merged classes; its hierarchy.json "
+            "has what it found; to judge it on other classes, say which data: DATA"
+        )
     try:
         return open_any(run.about["data"])
     except ValueError as error:
@@ -177,7 +182,7 @@ def _parts(
     shared = set(about["classes"]["train"]) & set(whole.class_names)
     notes = [f"judged on other data than it was trained and tested on: {whole.name}"]
     if shared:
-        notes.append(f"{len(shared)} of its classes have the name of one trained on")
+        notes.append(f"classes with the name of one trained on: {len(shared):,}")
     return {"test": whole}, notes
 
 

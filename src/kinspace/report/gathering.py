@@ -18,6 +18,7 @@ from kinspace.evaluation.summary import Evaluation, Tell, summarize
 from kinspace.report.embedding import RunTables, embed_run
 from kinspace.table import EmbeddingTable
 from kinspace.training.run import Run, open_run, write_json
+from kinspace.training.settings import RunSettings
 
 __all__ = ["Gathered", "evaluate", "gather"]
 
@@ -53,8 +54,8 @@ def evaluate(
 
     source: a run folder, which keeps the result as evaluation.json; or an EmbeddingTable, or its
     file (.npz, .npy + .csv, .safetensors, .parquet). data: for a run, where its data is now, or
-    other data to judge it on. options: device, fmr, tell (called with what is being done), and
-    model, for a run with a model of your own.
+    other data to judge it on. options: device (by default a GPU if any), fmr, tell (called with
+    what is being done), and model, for a run with a model of your own.
 
     >>> import numpy as np
     >>> x, y = np.eye(4).repeat(3, 0), np.arange(12) // 3
@@ -74,6 +75,9 @@ def gather(
     **options: Any,
 ) -> Gathered:
     """The same with the tables and pictures it was made from."""
+    device = RunSettings(device=options.get("device")).on_device()
+    tell: Tell = options.get("tell") or (lambda text: None)
+    options |= {"device": device, "tell": tell}
     if isinstance(source, EmbeddingTable) or (
         not isinstance(source, Run) and not Path(source).is_dir() and Path(source).suffix
     ):
@@ -84,8 +88,7 @@ def gather(
         found = summarize(table, metric=metric, seed=seed, **({"name": name} | options))
         return Gathered(found, {"test": table}, _of_paths(table))
     run = source if isinstance(source, Run) else open_run(source)
-    tell: Tell = options.get("tell") or (lambda text: None)
-    made = embed_run(run, data, model=model, device=options.get("device"), tell=tell)
+    made = embed_run(run, data, model=model, device=str(device), tell=tell)
     found = summarize(
         made.tables["test"],
         train=made.tables.get("train") if "train" in made.parts else None,
@@ -93,6 +96,7 @@ def gather(
         baselines=made.baselines,
         metric=metric,
         seed=seed,
+        roles=made.parts["test"].parts,
         **({"name": run.folder.resolve().name} | options),
     )
     notes = [*made.notes, *_of_training(run), *found.notes]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kinspace.data.check_report import counted
 from kinspace.data.checking import CheckResult, check
 from kinspace.evaluation.summary import Tell
 from kinspace.report.contents import contents
@@ -99,6 +100,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    pages.filters["counted"] = counted
     pages.filters["hundred"] = lambda value: _fixed(value, 100, 1)
     pages.filters["hundred3"] = lambda value: _fixed(value, 100, 3)
     pages.filters["points"] = lambda value: _fixed(value, 100, 1, sign=True)

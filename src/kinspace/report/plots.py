@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kinspace.data.check_report import counted
 from kinspace.evaluation.summary import Evaluation
 from kinspace.report.figures import COLORS, Plot, drawn
 from kinspace.report.verdict import percent
@@ -81,8 +82,9 @@ def densities(found: Evaluation) -> Plot:
         axes.grid(visible=False, axis="x")
 
     alt = (
-        f"Spread of {len(values)} classes, from {values[0]:.3g} ({classes[0]['class']}) to "
-        f"{values[-1]:.3g} ({classes[-1]['class']}), median {np.median(values):.3g}."
+        f"Spread of {counted(len(values), 'class', 'classes')}, from {values[0]:.3g} "
+        f"({classes[0]['class']}) to {values[-1]:.3g} ({classes[-1]['class']}), "
+        f"median {np.median(values):.3g}."
     )
     columns = ("class", "count", "density", "gap", "neighbor")
     rows = [tuple(row[name] for name in columns) for row in classes]
@@ -100,8 +102,8 @@ def spectrum(found: Evaluation) -> Plot:
         axes.legend()
 
     alt = (
-        f"Shares of {len(shares)} singular values, the largest {shares[0]:.3g}; effective rank "
-        f"{found.geometry['effective_rank']:.1f}."
+        f"Shares of {counted(len(shares), 'singular value')}, the largest {shares[0]:.3g}; "
+        f"effective rank {found.geometry['effective_rank']:.1f}."
     )
     rows = list(enumerate(shares, 1))
     return drawn(
@@ -222,7 +224,8 @@ def map_plot(data: Mapping[str, Any]) -> Plot:
         axes.set_axis_off()
         axes.set_aspect("equal")
 
-    alt = f"A map of {len(x):,} pictures of {len(names):,} classes by t-SNE."
+    kinds = counted(len(names), "class", "classes")
+    alt = f"A map of {counted(len(x), 'picture')} of {kinds} by t-SNE."
     rows = [
         (data["ids"][at], names[numbers[at]], float(x[at]), float(y[at])) for at in range(len(x))
     ]

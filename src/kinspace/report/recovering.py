@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kinspace import checks
 from kinspace.data import Dataset
 from kinspace.evaluation.hierarchy import merged_pairs, recovery_error
 from kinspace.evaluation.summary import Tell, plain
@@ -41,8 +42,11 @@ def recover_hierarchy(
 
     Returns the error on the true classes (5 nearest pictures, nearest class mean) and, as "merged",
     on the merged ones, of the model, the untrained backbone and raw pixels. settings: those of
-    `train`; split is "stratified", or "official" for a set whose parts share their classes.
+    `train`; split is "stratified", or "official" for a set whose parts share their classes. No
+    class is held out for validation, whatever the recipe says.
     """
+    if "validation.fraction" in (changes or {}):
+        raise ValueError("validation.fraction: expected none, no class is held out here; leave it")
     whole = open_any(data)
     if whole.num_classes < 4:
         raise ValueError(
@@ -51,18 +55,11 @@ def recover_hierarchy(
     seed = int(settings.get("seed", 0))
     coarse = _merged(whole, seed)
     settings = {"split": "stratified"} | settings
+    known, judged = _parts(coarse, settings["split"], seed)
     tell("training on the merged classes")
-    run = train(
-        coarse,
-        method=method,
-        changes={**(changes or {}), "validation.fraction": 0.0},
-        out=out,
-        **settings,
-    )
+    changes = {**(changes or {}), "validation.fraction": 0.0}
+    run = train(coarse, method=method, changes=changes, out=out, **settings)
     embedder = RunEmbedder(run, coarse, device=settings.get("device"))
-    known, _, judged = split_names(coarse, settings["split"], validation=0.0, seed=seed)
-    if judged is None:
-        raise ValueError("split: expected stratified or official, with a test part; got none")
     found: dict[str, Any] = {}
     for name in ("model", *BASELINES):
         tell(f"judging: {name}")
@@ -78,6 +75,8 @@ def recover_hierarchy(
             "seed": seed,
             "classes": whole.num_classes,
             "merged_classes": list(coarse.class_names),
+            "known": len(known),
+            "judged": len(judged),
             "errors": found,
             "run": str(run.folder),
         }
@@ -96,6 +95,18 @@ def _merged(whole: Dataset, seed: int) -> Dataset:
     )
     fields = {"labels": torch.from_numpy(labels), "class_names": names}
     return replace(whole, **fields, parents=None, parent_names=())  # type: ignore[arg-type]
+
+
+def _parts(coarse: Dataset, split: str, seed: int) -> tuple[Dataset, Dataset]:
+    """What is known and what is judged; the classes of both must be the same."""
+    checks.choice("split", split, ("stratified", "official"))
+    known, _, judged = split_names(coarse, split, validation=0.0, seed=seed)
+    if judged is None or not set(judged.class_names) <= set(known.class_names):
+        raise ValueError(
+            f"split: expected parts that share their classes, got those of {coarse.name}, whose "
+            "test classes are others; use stratified"
+        )
+    return known, judged
 
 
 def _labels(part: Dataset, coarse: Dataset, whole: Dataset) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace.data import Dataset, TransformSettings
+from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
 from kinspace.models import make_embedder
 from kinspace.recipes import Recipe
 from kinspace.reproduce.classifying import classification_errors
@@ -199,7 +200,8 @@ class _Model:
             elif found[0] == "train_recall":
                 values = recall_at_k(self.vectors("train", "test"), self.train.labels.numpy(), ks)
             else:
-                values = recall_at_k(self.vectors("test", "test"), labels, ks)
+                scores = self.ranked().scores(ks).summary()
+                values = {k: scores[f"recall@{k}"] for k in ks}
             return {f"{found[0]}@{k}": value for k, value in values.items()}
         if name in ("nmi", "f1", "ami"):
             return dict(clustering_metrics(self.vectors("test", "test"), labels, seed=self.seed))
@@ -208,7 +210,12 @@ class _Model:
             return {name: retrieval_metrics(vectors, some.numpy(), metric="euclidean")["map"]}
         if name.endswith("error"):
             return self._errors(judged_by)
-        return dict(retrieval_metrics(self.vectors("test", "test"), labels))
+        return dict(self.ranked().scores().summary())
+
+    def ranked(self) -> Retrieval:
+        """The test part, ready to search; with queries and gallery where the set has them."""
+        labels, roles = self.test.labels.numpy(), self.test.parts
+        return retrieval_by_roles(self.vectors("test", "test"), labels, roles)
 
     def _errors(self, judged_by: str) -> dict[str, float]:
         index, whole = self.recipe.index, self.feed.dataset

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kinspace.evaluation import retrieval_metrics
+from kinspace.evaluation.retrieval import retrieval_by_roles
 from kinspace.training.feeding import Feed, embed_all
 
 __all__ = ["Pixels", "verdict"]
@@ -49,15 +49,15 @@ def verdict(
     batch_size: int = 128,
 ) -> dict[str, Any]:
     """Retrieval measures of pixels and of each set of weights; "untrained" by its features."""
-    labels = test.dataset.labels
-    found: dict[str, Any] = {"pixels": _measures(embed_all(Pixels(), test), labels)}
+    found: dict[str, Any] = {"pixels": _measures(embed_all(Pixels(), test), test)}
     for name, state in weights.items():
         model.load_state_dict(dict(state))
         what = "features" if name == "untrained" else "test"
         vectors = embed_all(model, test, batch_size=batch_size, views=views, what=what)
-        found[name] = _measures(vectors, labels)
+        found[name] = _measures(vectors, test)
     return found
 
 
-def _measures(vectors: Tensor, labels: Tensor) -> dict[str, Any]:
-    return dict(retrieval_metrics(vectors, labels.to(vectors.device)))
+def _measures(vectors: Tensor, test: Feed) -> dict[str, Any]:
+    labels, roles = test.dataset.labels, test.dataset.parts
+    return dict(retrieval_by_roles(vectors, labels.to(vectors.device), roles).scores().summary())
