@@ -9,6 +9,7 @@ import typer
 
 from kinspace.cli.errors import told
 from kinspace.cli.options import RunFolder
+from kinspace.data.check_report import counted
 
 __all__ = ["export_command"]
 
@@ -35,4 +36,4 @@ def export_command(
         step = max(1, len(pictures) // CHECKED)
         some = [pictures.read(place) for place in range(0, len(pictures), step)][:CHECKED]
         apart = export_onnx(model, onnx, some)
-    typer.echo(f"{onnx}: within {apart:.1e} of PyTorch on {len(some)} pictures")
+    typer.echo(f"{onnx}: within {apart:.1e} of PyTorch on {counted(len(some), 'picture')}")

@@ -9,6 +9,7 @@ import typer
 from kinspace.cli.errors import told
 from kinspace.cli.options import Batch, Device, Readers, RunFolder
 from kinspace.cli.progress import bar
+from kinspace.data.check_report import counted
 
 __all__ = ["index_command"]
 
@@ -55,7 +56,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 workers=workers,
             )
         table = model.table
-        typer.echo(f"{run}: a gallery of {len(table):,} pictures, searched by {backend}")
+        typer.echo(f"{run}: a gallery of {counted(len(table), 'picture')}, searched by {backend}")
         if backend != "exact":
             exact = ExactIndex(table.dim, device=model.device)
             exact.add(table.vectors, range(len(table)))

@@ -26,8 +26,9 @@ def check_table(result: CheckResult) -> RenderableType:
     ...
     nothing is wrong
     """
+    size = f"{counted(result.pictures, 'picture')} in {counted(result.classes, 'class', 'classes')}"
     parts: list[RenderableType] = [
-        Text(f"{result.name}: {result.pictures:,} pictures in {result.classes:,} classes"),
+        Text(f"{result.name}: {size}"),
         _numbers(result),
     ]
     if result.bad:

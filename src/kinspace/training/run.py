@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from kinspace.data.check_report import counted
 from kinspace.training.checkpoint import clear_parts, write_atomically
 from kinspace.training.log import read_metrics
 
@@ -140,9 +141,9 @@ def read_json(path: Path) -> dict[str, Any]:
 def hardware(device: torch.device) -> dict[str, str]:
     """What the run ran on, for the record."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
-    found["device"] = (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
-    )
+    if device.type == "cuda":
+        found["device"] = torch.cuda.get_device_name(device)
+    else:
+        threads = counted(torch.get_num_threads(), "thread")
+        found["device"] = f"{platform.processor() or platform.machine()}, {threads}"
     return found

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinspace import __version__
+from kinspace.data.check_report import counted
 from kinspace.distributed import world_size
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, changed, read_recipe
@@ -195,7 +196,7 @@ class _Job:
         reporter.say(f"{train.name}, {', '.join(words)}")
         if skipped:
             reporter.say(
-                f"left out {len(skipped)} pictures that cannot be read (run.json lists them)"
+                f"left out, unreadable: {counted(len(skipped), 'picture')} (run.json lists them)"
             )
         samples = self.recipe.resolved().sampler.options.get("samples")
         if samples and (warning := few_pictures(train.labels.bincount().tolist(), samples)):
