@@ -281,8 +281,11 @@ class _Job:
             results["validation_recall@1"] = state.best.recall
         if self.parts.test is not None:
             start, _ = read_checkpoint(self.folder / "start.safetensors", device)
-            weights = {"untrained": start, "final": final, "selected": selected}
+            weights = {"untrained": start, "final": final}
+            if chosen["step"] != state.step:
+                weights["selected"] = selected
             results |= verdict(state.judged, weights, self.parts.test, views=self.recipe.test.views)
+            results.setdefault("selected", results["final"])  # the last step was chosen
         state.judged.load_state_dict(selected)
         if main_process():
             write_json(self.folder / "results.json", results)
