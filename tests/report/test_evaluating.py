@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +93,31 @@ def test_a_set_with_queries_and_a_gallery_is_judged_by_these(photos: Path, tmp_p
     shutil.copytree(run.folder, other)
     compared = compare_runs([run, other])
     assert compared.runs[0]["recall@1"] == pytest.approx(recall)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_measures_on_a_gpu_are_those_on_the_cpu() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(600) % 20
+    vectors = rng.standard_normal((20, 16))[labels] + rng.standard_normal((600, 16))
+    attributes = rng.random((600, 3)) < 0.4
+    table = EmbeddingTable(vectors.astype(np.float32), labels, attributes=attributes)
+    there, here = (summarize(table, device=device).to_dict() for device in ("cuda", "cpu"))
+    for section in ("retrieval", "by_class", "by_attribute", "classification", "geometry"):
+        assert numbers(there[section]) == pytest.approx(
+            numbers(here[section]), rel=1e-3, abs=1e-5, nan_ok=True
+        )
+    assert there.keys() == here.keys()
+
+
+def numbers(value: Any, name: str = "") -> dict[str, float]:
+    """The numbers of nested tables and lists, by their paths."""
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        return {
+            path: n for key, each in inner for path, n in numbers(each, f"{name}/{key}").items()
+        }
+    return {name: value} if isinstance(value, int | float) else {}
 
 
 def test_embeddings_are_kept_and_made_anew_for_other_weights(run: Run, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from kinspace.search import (
     SEARCHES,
@@ -21,12 +22,19 @@ from milvus_servers import milvus_place, server
 Make = Callable[[int], Any]
 
 
-@pytest.fixture(params=["exact", "faiss", "file", server])
+gpu = pytest.param(
+    "gpu", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+)
+
+
+@pytest.fixture(params=["exact", gpu, "faiss", "file", server])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    """Each search; Milvus in a file, and on a server if there is one."""
+    """Each search; the exact one on a GPU too, and Milvus on a server, if there is one."""
     with ExitStack() as opened:
 
         def new(dim: int) -> Index:
+            if request.param == "gpu":
+                return ExactIndex(dim, device="cuda")
             if request.param in SEARCHES:
                 return SEARCHES[request.param](dim)
             index = opened.enter_context(milvus_place(request.param, tmp_path)).open(dim)

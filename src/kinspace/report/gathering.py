@@ -54,8 +54,9 @@ def evaluate(
 
     source: a run folder, which keeps the result as evaluation.json; or an EmbeddingTable, or its
     file (.npz, .npy + .csv, .safetensors, .parquet). data: for a run, where its data is now, or
-    other data to judge it on. options: device (by default a GPU if any), fmr, tell (called with
-    what is being done), and model, for a run with a model of your own.
+    other data to judge it on. options: device (by default a run is embedded on a GPU if any,
+    and measured on the CPU), fmr, tell (called with what is being done), and model, for a run with
+    a model of your own.
 
     >>> import numpy as np
     >>> x, y = np.eye(4).repeat(3, 0), np.arange(12) // 3
@@ -77,7 +78,7 @@ def gather(
     """The same with the tables and pictures it was made from."""
     device = RunSettings(device=options.get("device")).on_device()
     tell: Tell = options.get("tell") or (lambda text: None)
-    options |= {"device": device, "tell": tell}
+    options |= {"device": None if options.get("device") is None else device, "tell": tell}
     if isinstance(source, EmbeddingTable) or (
         not isinstance(source, Run) and not Path(source).is_dir() and Path(source).suffix
     ):
