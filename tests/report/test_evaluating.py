@@ -101,7 +101,12 @@ def test_measures_on_a_gpu_are_those_on_the_cpu() -> None:
     labels = np.arange(600) % 20
     vectors = rng.standard_normal((20, 16))[labels] + rng.standard_normal((600, 16))
     attributes = rng.random((600, 3)) < 0.4
-    table = EmbeddingTable(vectors.astype(np.float32), labels, attributes=attributes)
+    table = EmbeddingTable(
+        vectors.astype(np.float32),
+        labels,
+        attributes=attributes.astype(np.float32),
+        attribute_names=("a", "b", "c"),
+    )
     there, here = (summarize(table, device=device).to_dict() for device in ("cuda", "cpu"))
     for section in ("retrieval", "by_class", "by_attribute", "classification", "geometry"):
         assert numbers(there[section]) == pytest.approx(
