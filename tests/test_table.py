@@ -161,8 +161,17 @@ def test_pickled_objects_are_never_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"array 'labels': .* pickled objects, which are not read"):
         EmbeddingTable.load(tmp_path / "a.npz")
     np.save(tmp_path / "a.npy", bad)
-    with pytest.raises(ValueError, match="pickle"):
+    with pytest.raises(ValueError, match=r"expected numbers, got pickled objects"):
         EmbeddingTable.load(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 cut", b"\x93NUMPY\x01\0v\0{"])
+def test_broken_numpy_files(tmp_path: Path, suffix: str, content: bytes) -> None:
+    file = tmp_path / f"a{suffix}"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"expected a readable {suffix} file, got"):
+        EmbeddingTable.load(file)
 
 
 def test_npy_with_a_csv(tmp_path: Path) -> None:
@@ -212,6 +221,10 @@ def test_parquet(tmp_path: Path) -> None:
     (tmp_path / "b.parquet").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"expected a readable \.parquet file"):
         EmbeddingTable.load(tmp_path / "b.parquet")
+    for rows in ([[1.0, 0.0], [1.0]], [[1.0, 0.0], None]):
+        pyarrow.parquet.write_table(pyarrow.table({"vectors": rows}), tmp_path / "c.parquet")
+        with pytest.raises(ValueError, match=r"column 'vectors': expected lists of one length"):
+            EmbeddingTable.load(tmp_path / "c.parquet")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is there")

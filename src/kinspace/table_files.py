@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ __all__ = ["read_table"]
 VECTORS = ("vectors", "embeddings", "features", "X", "x")
 LABELS = ("labels", "label", "targets", "y", "class")
 IDS, PATHS = ("ids", "id"), ("paths", "path", "file")
+PICKLED = "got pickled objects, which are not read; save it with a plain dtype"
 
 
 def read_table(file: Path) -> EmbeddingTable:
@@ -43,7 +44,7 @@ def read_table(file: Path) -> EmbeddingTable:
 
 def _npz(file: Path) -> EmbeddingTable:
     # opened here: np.load leaves a file open that is cut short
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+    with file.open("rb") as stream, _loaded(stream, ".npz") as stored:
         arrays = {name: _array(stored, name) for name in stored.files}
     if "table" not in arrays:
         return _from_arrays(arrays)
@@ -64,16 +65,27 @@ def _npz(file: Path) -> EmbeddingTable:
     )
 
 
+def _loaded(stream: BinaryIO, suffix: str) -> Any:
+    """What numpy has stored there: an array, or several by name."""
+    kinds = {".npz": b"PK", ".npy": np.lib.format.MAGIC_PREFIX}
+    if stream.read(len(kinds[suffix])) != kinds[suffix]:  # numpy takes anything else for a pickle
+        raise ValueError(f"expected a readable {suffix} file, got one that begins otherwise")
+    stream.seek(0)
+    try:
+        return np.load(stream, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        if "Object arrays" in str(error):
+            raise ValueError(f"expected numbers, {PICKLED}") from None
+        raise ValueError(f"expected a readable {suffix} file, got {error}") from None
+
+
 def _array(stored: Mapping[str, Any], name: str) -> NDArray[Any]:
     try:
         return np.asarray(stored[name])
     except ValueError as error:
         if "pickle" not in str(error):
             raise
-        raise ValueError(
-            f"array {name!r}: expected numbers or words, got pickled objects, which are not read; "
-            "save it with a plain dtype"
-        ) from None
+        raise ValueError(f"array {name!r}: expected numbers or words, {PICKLED}") from None
 
 
 def _safetensors(file: Path) -> EmbeddingTable:
@@ -91,7 +103,8 @@ def _safetensors(file: Path) -> EmbeddingTable:
 
 
 def _npy(file: Path) -> EmbeddingTable:
-    vectors = _array({"vectors": np.load(file, allow_pickle=False)}, "vectors")
+    with file.open("rb") as stream:
+        vectors = _loaded(stream, ".npy")
     beside = file.with_suffix(".csv")
     if not beside.is_file():
         return EmbeddingTable(vectors)
@@ -131,7 +144,14 @@ def _parquet(file: Path) -> EmbeddingTable:
     name = _find(VECTORS, lists) or (lists[0] if len(lists) == 1 else None)
     if name is None:
         raise ValueError(f"expected a column 'vectors' of lists of numbers, got {list(columns)}")
-    vectors = np.array(columns.pop(name))
+    rows = columns.pop(name)
+    sizes = {0 if row is None else len(row) for row in rows}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"column {name!r}: expected lists of one length, got {min(sizes)} to {max(sizes)} "
+            "numbers"
+        )
+    vectors = np.array(rows)
     return _from_columns(vectors, {name: columns[name] for name in columns if name not in lists})
 
 
