@@ -2,8 +2,9 @@
 
     total = loss + sum_k weight_k * regularizer_k
 
-Regularizers of embeddings (density, orthogonal, entropy) see the batch. Those of class centers (the
-spreads) see the proxies of the loss, or the class means of the batch.
+Regularizers of embeddings (density, orthogonal, entropy) see the batch at length 1, as their papers
+define them, whatever length the loss is given. Those of class centers (the spreads) see the proxies
+of the loss, or the class means of the batch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.losses import LOSSES, Magnet
+from kinspace.numerics import unit
 from kinspace.pairs import class_sums
 from kinspace.regularizers import REGULARIZERS, DensityAdaptivity, Entropy, Orthogonal
 
@@ -94,7 +96,7 @@ class Objective(nn.Module):
     def _value(self, name: str, module: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
         value: Tensor
         if isinstance(module, _OF_EMBEDDINGS):
-            value = module(embeddings, labels)
+            value = module(unit(embeddings), labels)
         elif self._wants_proxies(name):
             value = module(_proxies(self.loss, name), labels)
         else:
