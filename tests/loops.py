@@ -354,6 +354,31 @@ def magnet_loss(
     return total / count
 
 
+def cluster_nca_loss(
+    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, *, eps: float = 1e-8
+) -> Tensor:
+    """-log(same / all) is log(1 + other / same), which keeps its digits where others are far."""
+    assigned, class_of = clusters.tolist(), cluster_labels.tolist()
+    count = len(assigned)
+    zero = zero_of(embeddings)
+    centers = {}
+    for k in sorted(set(assigned)):
+        centers[k] = mean_of([embeddings[i] for i in range(count) if assigned[i] == k], zero)
+    spread = sum_of([squared_distance(embeddings[i], centers[k]) for i, k in enumerate(assigned)])
+    variance = spread / max(count - 1, 1) + eps
+
+    total = zero
+    for i, own in enumerate(assigned):
+        logits = {
+            k: -squared_distance(embeddings[i], centers[k]) / (2.0 * variance) for k in centers
+        }
+        mates = log_sum_exp([logits[k] for k in centers if class_of[k] == class_of[own]])
+        others = [logits[k] - mates for k in centers if class_of[k] != class_of[own]]
+        if others:
+            total = total + log1p_sum_exp(others)
+    return total / count
+
+
 def contrastive_loss(
     embeddings: Tensor, labels: Tensor, *, margin: float = 1.0, reduction: str = "mean_each"
 ) -> Tensor:
@@ -374,6 +399,84 @@ def contrastive_loss(
     if reduction == "sum":
         return zero + sum_of([zero, *pulls, *pushes])
     raise ValueError(f"unknown reduction {reduction!r}")
+
+
+def learner_sizes(groups: int | tuple[int, ...], dim: int) -> list[int]:
+    """Dimensions dealt out to the learners in turn, or sizes as they are given."""
+    if not isinstance(groups, int):
+        return list(groups)
+    sizes = [0] * min(groups, dim)
+    for place in range(dim):
+        sizes[place % len(sizes)] += 1
+    return sizes
+
+
+def learners(embeddings: Tensor, groups: int | tuple[int, ...]) -> list[list[Tensor]]:
+    """For each learner the unit vectors of its group of dimensions."""
+    found, start = [], 0
+    for size in learner_sizes(groups, embeddings.shape[1]):
+        found.append(units(embeddings[:, start : start + size]))
+        start += size
+    return found
+
+
+def bier_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    groups: int | tuple[int, ...] = 3,
+    scale: float = 2.0,
+    margin: float = 0.5,
+    cost: float = 25.0,
+) -> Tensor:
+    classes = labels.tolist()
+    zero = zero_of(embeddings)
+    directions = learners(embeddings, groups)
+    total = zero
+    for same in (True, False):
+        factor = scale if same else -cost * scale
+        terms = []
+        for i, j in unordered_pairs(classes, same=same):
+            weight, ensemble = 1.0, 0.0
+            for m, learner in enumerate(directions, start=1):
+                cosine = dot(learner[i], learner[j])
+                terms.append(weight * log1p_sum_exp([-factor * (cosine - margin)]))
+                step = 2.0 / (m + 1)
+                ensemble = (1.0 - step) * ensemble + step * cosine.item()
+                weight = 1.0 / (1.0 + math.exp(factor * (ensemble - margin)))
+        total = total + mean_of(terms, zero)
+    return total
+
+
+def hdc_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    groups: int | tuple[int, ...] = 3,
+    shares: tuple[float, ...] = (1.0, 0.5, 0.2),
+    margin: float = 1.0,
+) -> Tensor:
+    """Distances within 1e-6 of each other tie."""
+    classes = labels.tolist()
+    total = zero_of(embeddings)
+    pairs = {same: unordered_pairs(classes, same=same) for same in (True, False)}
+    counts = {same: len(pairs[same]) for same in pairs}
+    for k, learner in enumerate(learners(embeddings, groups)):
+        losses = {}
+        for i, j in pairs[True]:
+            losses[i, j] = squared_distance(learner[i], learner[j])
+        for i, j in pairs[False]:
+            losses[i, j] = hinge(margin - squared_distance(learner[i], learner[j]))
+        total = total + mean_of(list(losses.values()), zero_of(embeddings))
+        if k + 1 == len(shares):
+            break
+        for same, left in pairs.items():
+            apart = {(i, j): squared_distance(learner[i], learner[j]).item() for i, j in left}
+            hardness = {pair: value if same else -value for pair, value in apart.items()}
+            ranked = sorted(hardness.values(), reverse=True)
+            kept = max(1, round(shares[k + 1] * counts[same]))
+            pairs[same] = [pair for pair in left if hardness[pair] > ranked[kept - 1] - 1e-6]
+    return total
 
 
 def triplet_loss(
@@ -449,6 +552,91 @@ def batch_hard_triplets(
         far, near = select(to, positives, first_largest), select(to, negatives, first_smallest)
         terms.append(hinge(far - near + margin))
     return terms
+
+
+def hierarchical_triplet_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    means: Tensor,
+    spreads: Tensor,
+    *,
+    margin: float = 0.1,
+    levels: int = 16,
+) -> Tensor:
+    """Node by node, level by level; what has not met on the last level meets there."""
+    classes = labels.tolist()
+    within = [2.0 * spread for spread in spreads.tolist()]
+    start = sum(within) / len(within)
+    thresholds = [start + level * max(4.0 - start, 0.0) / levels for level in range(levels + 1)]
+    nodes = [{label} for label in sorted(set(classes))]
+    met = {(p, q): thresholds[-1] for p in set(classes) for q in set(classes)}
+    for threshold in reversed(thresholds):  # the lowest one is written last
+        for node in merged(nodes, means, within, threshold):
+            met.update({(p, q): threshold for p in node for q in node})
+    hinges = [
+        hinge(
+            squared_distance(embeddings[a], embeddings[p])
+            - squared_distance(embeddings[a], embeddings[n])
+            + (margin + met[classes[a], classes[n]] - within[classes[a]])
+        )
+        for a in range(len(classes))
+        for p in others_of_class(classes, a)
+        for n in samples_of_other_classes(classes, a)
+    ]
+    return mean_of(hinges, zero_of(embeddings)) / 2.0
+
+
+def merged(
+    nodes: list[set[int]], means: Tensor, within: list[float], threshold: float
+) -> list[set[int]]:
+    """The nodes once every two with classes nearer than the threshold are one."""
+    for first, second in ordered_pairs(len(nodes)):
+        for p, q in product(nodes[first], nodes[second]):
+            gap = squared_distance(means[p], means[q]).item() + (within[p] + within[q]) / 2.0
+            if gap < threshold:
+                rest = [node for k, node in enumerate(nodes) if k not in (first, second)]
+                return merged([*rest, nodes[first] | nodes[second]], means, within, threshold)
+    return nodes
+
+
+def pddm_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    pairwise: Tensor,
+    joint: Tensor,
+    *,
+    margin: float = 0.5,
+    distance_margin: float = 1.0,
+    distance_weight: float = 0.5,
+) -> Tensor:
+    classes = labels.tolist()
+    x = units(embeddings)
+    total = zero_of(embeddings, pairwise, joint)
+
+    def score(i: int, j: int) -> Tensor:
+        return pair_score(x[i], x[j], pairwise, joint)
+
+    pairs = unordered_pairs(classes, same=True)
+    if not pairs or len(set(classes)) == 1:
+        return total
+    i, j = pairs[first_smallest([score(*pair).item() for pair in pairs])]
+    for one in (i, j):
+        others = samples_of_other_classes(classes, one)
+        negative = others[first_largest([score(one, k).item() for k in others])]
+        total = total + hinge(margin + score(one, negative) - score(i, j))
+        nearer = squared_distance(x[i], x[j]) - squared_distance(x[one], x[negative])
+        total = total + distance_weight * hinge(distance_margin + nearer)
+    return total
+
+
+def pair_score(first: Tensor, second: Tensor, pairwise: Tensor, joint: Tensor) -> Tensor:
+    """The similarity of two unit vectors, one unit of one layer at a time."""
+    parts = []
+    for seen, layer in zip(((first - second).abs(), (first + second) / 2.0), pairwise, strict=True):
+        inputs = unit(seen)
+        parts.append(unit(torch.stack([hinge(dot(row[:-1], inputs) + row[-1]) for row in layer])))
+    inputs = torch.cat(parts)
+    return sum_of([hinge(dot(row[:-2], inputs) + row[-2]) * row[-1] for row in joint])
 
 
 def lifted_structure_loss(embeddings: Tensor, labels: Tensor, *, margin: float = 1.0) -> Tensor:
@@ -668,6 +856,16 @@ def normalized_softmax_loss(
     return total / len(classes)
 
 
+def ncm_loss(embeddings: Tensor, labels: Tensor, means: Tensor) -> Tensor:
+    total = zero_of(embeddings, means)
+    for x, label in zip(embeddings, labels.tolist(), strict=True):
+        own = squared_distance(x, means[label])
+        odds = [own - squared_distance(x, mean) for c, mean in enumerate(means) if c != label]
+        if odds:
+            total = total + log1p_sum_exp(odds)
+    return total / len(embeddings)
+
+
 def center_loss(embeddings: Tensor, labels: Tensor, centers: Tensor) -> Tensor:
     total = zero_of(embeddings, centers)
     for x, label in zip(embeddings, labels.tolist(), strict=True):
@@ -833,6 +1031,40 @@ def orthogonal(embeddings: Tensor, labels: Tensor) -> Tensor:
     first = mean_of(products, zero)
     second = mean_of([value**2 for value in products], zero)
     return first**2 + hinge(second - 1.0 / embeddings.shape[1])
+
+
+def global_statistics(
+    embeddings: Tensor, labels: Tensor, *, margin: float = 0.4, mean_weight: float = 0.8
+) -> Tensor:
+    """Means and variances over the unordered pairs of each kind."""
+    directions = units(embeddings)
+    total = zero = zero_of(embeddings)
+    means = []
+    for same in (True, False):
+        pairs = unordered_pairs(labels.tolist(), same=same)
+        quarters = [squared_distance(directions[i], directions[j]) / 4.0 for i, j in pairs]
+        mean = mean_of(quarters, zero)
+        total = total + mean_of([(quarter - mean) ** 2 for quarter in quarters], zero)
+        means += [mean] if pairs else []
+    if len(means) == 2:
+        total = total + mean_weight * hinge(means[0] - means[1] + margin)
+    return total
+
+
+def divergence(
+    embeddings: Tensor, *, groups: int | tuple[int, ...] = 8, margin: float = 1.0
+) -> Tensor:
+    """A learner of fewer dimensions is compared as if it had zeros in the rest."""
+    found = learners(embeddings, groups)
+    terms = []
+    for p, first in enumerate(found):
+        for second in found[p + 1 :]:
+            for one, other in zip(first, second, strict=True):
+                size = min(len(one), len(other))
+                apart = squared_distance(one[:size], other[:size])
+                apart = apart + squared_norm(one[size:]) + squared_norm(other[size:])
+                terms.append(hinge(margin - apart))
+    return mean_of(terms, zero_of(embeddings))
 
 
 def entropy(embeddings: Tensor, *, bandwidth: float = 1.0) -> Tensor:

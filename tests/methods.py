@@ -59,6 +59,25 @@ def _magnet(batch: Batch, seed: int) -> Arguments:
     }
 
 
+def _tree(batch: Batch, seed: int) -> Arguments:
+    """Classes at distances around the middle of the thresholds."""
+    means = random_centers(seed + 1000, dim=batch.embeddings.shape[1], scale=0.4)
+    generator = torch.Generator().manual_seed(seed + 2000)
+    spreads = 0.4 * torch.rand(NUM_CLASSES, generator=generator, dtype=torch.float64)
+    return {**_labels(batch, seed), "means": means, "spreads": spreads}
+
+
+def _pddm(batch: Batch, seed: int) -> Arguments:
+    """Layers of 7 units, most of them alive."""
+    generator = torch.Generator().manual_seed(seed + 1000)
+    shapes = {"pairwise": (2, 7, batch.embeddings.shape[1] + 1), "joint": (7, 16)}
+    layers = {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64)
+        for name, shape in shapes.items()
+    }
+    return {**_labels(batch, seed), **layers}
+
+
 def _triplets(batch: Batch, seed: int) -> Arguments:
     return {"embeddings": batch.embeddings, "triplets": all_triplets(batch.labels)}
 
@@ -123,8 +142,26 @@ METHODS = [
             {"mining": "batch_hard", "squared": False},
         ],
     ),
+    Method(
+        "hierarchical_triplet_loss",
+        "losses",
+        _tree,
+        [{}, {"margin": 0.5, "levels": 3}, {"margin": -0.2, "levels": 40}],
+    ),
+    Method(
+        "pddm_loss",
+        "losses",
+        _pddm,
+        [{}, {"margin": 2.0, "distance_weight": 3.0}, {"distance_margin": 0.1}],
+    ),
     Method("lifted_structure_loss", "losses", _labels, [{}, {"margin": 0.2}]),
     Method("angular_loss", "losses", _labels, [{}, {"degrees": 36.0}]),
+    Method(
+        "bier_loss",
+        "losses",
+        _labels,
+        [{}, {"groups": 2, "margin": 0.3}, {"groups": 1, "scale": 4.0, "cost": 3.0}],
+    ),
     Method(
         "proxy_nca_loss",
         "losses",
@@ -144,8 +181,20 @@ METHODS = [
     ),
     Method("circle_loss", "losses", _labels, [{}, {"scale": 16.0, "margin": 0.4}]),
     Method("margin_loss", "losses", _triplets, [{}, {"margin": 0.5, "boundary": 0.8}]),
+    Method(
+        "hdc_loss",
+        "losses",
+        _labels,
+        [
+            {},
+            {"groups": 2, "shares": (1.0, 0.3), "margin": 1.7},
+            {"groups": 1, "shares": (1.0,)},
+        ],
+    ),
     Method("histogram_loss", "losses", _labels, [{}, {"bins": 11}]),
     Method("nca_loss", "losses", _labels),
+    Method("ncm_loss", "losses", _with("means")),
+    Method("cluster_nca_loss", "losses", _magnet, [{}, {"eps": 1e-3}]),
     Method("softmax_loss", "losses", _softmax),
     Method("normalized_softmax_loss", "losses", _with("weight"), [{}, {"scale": 3.0}]),
     Method("center_loss", "losses", _with("centers")),
@@ -164,5 +213,12 @@ METHODS = [
     Method("hyperspherical_energy", "regularizers", _centers, [{}, {"power": 0.0}, {"power": 2.0}]),
     Method("uniform_spread", "regularizers", _centers),
     Method("orthogonal", "regularizers", _labels),
+    Method(
+        "global_statistics",
+        "regularizers",
+        _labels,
+        [{}, {"margin": 0.1}, {"margin": 0.9, "mean_weight": 3.0}],
+    ),
+    Method("divergence", "regularizers", _embeddings, [{}, {"groups": 2, "margin": 2.3}]),
     Method("entropy", "regularizers", _embeddings, [{}, {"bandwidth": 0.5}]),
 ]

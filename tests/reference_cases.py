@@ -29,7 +29,6 @@ NOT_OFFERED: dict[str, str] = {
     "nca__001": "self included, as printed: nca_loss leaves the sample itself out",
     "contrastive_hadsell": "unsquared distance in a squared hinge: not a public name",
     "entropy_pair": "pairwise binary entropy: entropy is a kernel-density estimate",
-    "ncm": "nearest class mean: not a public name",
     "dml_da": "a sum of two public functions: tested as such in test_loops.py",
     "retrieval_metrics": LATER,
     "clustering_metrics": LATER,
@@ -178,6 +177,17 @@ def magnet(stem: str) -> list[Case]:
     )(stem)
     params, _ = read(stem)
     return [replace(case, grads={}) if params["detach_var"] else case]
+
+
+def ncm(stem: str) -> list[Case]:
+    """A value of mapped inputs and means; test_exactness.py has its gradient by the map."""
+    _, arrays = read(stem)
+    tensors = {
+        "embeddings": arrays["in_X"] @ arrays["in_W"].T,
+        "labels": arrays["in_y"],
+        "means": arrays["in_means"] @ arrays["in_W"].T,
+    }
+    return [Case(stem, "losses", "ncm_loss", "loss", tensors, {}, loss=arrays["loss"].item())]
 
 
 def multi_similarity(stem: str) -> list[Case]:
@@ -345,6 +355,7 @@ MAPPINGS: dict[str, Callable[[str], list[Case]]] = {
     "softmax_ce": loss_mapping("losses", "softmax_loss", {**BATCH, "weight": "W", "bias": "b"}, {}),
     "histogram": loss_mapping("losses", "histogram_loss", BATCH, {"bins": "bins"}),
     "nca": loss_mapping("losses", "nca_loss", BATCH, {}),
+    "ncm": ncm,
     "center_update": update_centers,
     "almn_intermediates": virtual_points,
     "skewed_means": skewed_means,

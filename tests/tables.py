@@ -146,6 +146,26 @@ def magnet_loss(
     return (own / (2 * variance) + alpha + push).relu().mean()
 
 
+def cluster_nca_loss(
+    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, *, eps: float = 1e-8
+) -> Tensor:
+    """Every cluster has a sample in the batch."""
+    member = (torch.arange(len(cluster_labels))[:, None] == clusters).to(embeddings.dtype)
+    apart = squares(embeddings, (member[:, :, None] * embeddings).sum(1) / member.sum(1)[:, None])
+    variance = (apart * member.T).sum() / (len(embeddings) - 1) + eps
+    same = cluster_labels[clusters][:, None] == cluster_labels
+    near = -apart / (2 * variance)
+    odds = log_sum(near, ~same) - log_sum(near, same)
+    return torch.nn.functional.softplus(odds, threshold=1e3).mean()
+
+
+def ncm_loss(embeddings: Tensor, labels: Tensor, means: Tensor) -> Tensor:
+    near = -squares(embeddings, means)
+    own = labels[:, None] == torch.arange(len(means))
+    odds = log_sum(near, ~own) - log_sum(near, own)
+    return torch.nn.functional.softplus(odds, threshold=1e3).mean()
+
+
 def hyperspherical_energy(centers: Tensor, *, power: float = 1.0) -> Tensor:
     chords = lengths(directions(centers))[~torch.eye(len(centers), dtype=torch.bool)]
     chords = chords.clamp(min=1e-6)
@@ -170,6 +190,8 @@ TABLES: dict[str, Callable[..., Tensor]] = {
     "nca_loss": nca_loss,
     "nra_loss": nra_loss,
     "magnet_loss": magnet_loss,
+    "cluster_nca_loss": cluster_nca_loss,
+    "ncm_loss": ncm_loss,
     "hyperspherical_energy": hyperspherical_energy,
     "uniform_spread": uniform_spread,
     "entropy": entropy,

@@ -94,7 +94,7 @@ def test_the_product_form_of_distances_compiles(name: str, monkeypatch: pytest.M
 
 
 # Those that write into their state at each call; parameters and constants are nothing special.
-REMEMBERING = ["almn", "center", "fixed_margin", "magnet"]
+REMEMBERING = ["almn", "center", "fixed_margin", "hierarchical_triplet", "magnet", "ncm"]
 
 
 def test_every_module_that_remembers_is_tried() -> None:

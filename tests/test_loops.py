@@ -43,7 +43,12 @@ SIGNATURES = [
     "nra_loss(embeddings, labels, *, alpha=4.0, eps=0.0001, detach_range=False)",
     "magnet_loss(embeddings, clusters, cluster_labels, *, alpha=1.0, eps=1e-08)",
     "contrastive_loss(embeddings, labels, *, margin=1.0, reduction='mean_each')",
+    "bier_loss(embeddings, labels, *, groups=3, scale=2.0, margin=0.5, cost=25.0)",
+    "hdc_loss(embeddings, labels, *, groups=3, shares=(1.0, 0.5, 0.2), margin=1.0)",
     "triplet_loss(embeddings, labels, *, margin=1.0, mining='all', reduction='mean', squared=True)",
+    "hierarchical_triplet_loss(embeddings, labels, means, spreads, *, margin=0.1, levels=16)",
+    "pddm_loss(embeddings, labels, pairwise, joint, *, margin=0.5, distance_margin=1.0,"
+    " distance_weight=0.5)",
     "lifted_structure_loss(embeddings, labels, *, margin=1.0)",
     "angular_loss(embeddings, labels, *, degrees=45.0)",
     "proxy_nca_loss(embeddings, labels, proxies, *, scale=1.0, positive_in_denominator=False)",
@@ -54,6 +59,8 @@ SIGNATURES = [
     "margin_loss(embeddings, triplets, *, margin=0.2, boundary=1.2)",
     "histogram_loss(embeddings, labels, *, bins=101)",
     "nca_loss(embeddings, labels)",
+    "ncm_loss(embeddings, labels, means)",  # ours, not printed, as the next
+    "cluster_nca_loss(embeddings, clusters, cluster_labels, *, eps=1e-08)",
     "softmax_loss(embeddings, labels, weight, bias=None)",
     "normalized_softmax_loss(embeddings, labels, weight, *, scale=20.0)",  # ours, not printed
     "center_loss(embeddings, labels, centers)",
@@ -64,7 +71,9 @@ SIGNATURES = [
     "hyperspherical_energy(centers, *, power=1.0)",
     "uniform_spread(centers)",
     "orthogonal(embeddings, labels)",
+    "divergence(embeddings, *, groups=8, margin=1.0)",
     "entropy(embeddings, *, bandwidth=1.0)",
+    "global_statistics(embeddings, labels, *, margin=0.4, mean_weight=0.8)",  # ours, not printed
     "k_skewed_mean(values, k)",
     "log_exp_mean(values, sharpness, dim=-1)",
     "power_mean(values, power, dim=-1)",
@@ -187,8 +196,24 @@ def magnet(embeddings: Tensor, labels: Tensor) -> Tensor:
     return loops.magnet_loss(embeddings, *two_clusters_a_class(labels))
 
 
+def cluster_nca(embeddings: Tensor, labels: Tensor) -> Tensor:
+    return loops.cluster_nca_loss(embeddings, *two_clusters_a_class(labels))
+
+
 def margin(embeddings: Tensor, labels: Tensor) -> Tensor:
     return loops.margin_loss(embeddings, all_triplets(labels))
+
+
+def hierarchical_triplet(embeddings: Tensor, labels: Tensor) -> Tensor:
+    means = random_centers(1, dim=embeddings.shape[1], scale=0.4)
+    spreads = torch.linspace(0.1, 0.4, NUM_CLASSES, dtype=torch.float64)
+    return loops.hierarchical_triplet_loss(embeddings, labels, means, spreads)
+
+
+def pddm(embeddings: Tensor, labels: Tensor) -> Tensor:
+    pairwise = random_centers(1, num_classes=6, dim=embeddings.shape[1] + 1).view(2, 3, -1)
+    joint = random_centers(2, num_classes=3, dim=8)
+    return loops.pddm_loss(embeddings, labels, pairwise, joint)
 
 
 def density(embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -205,10 +230,15 @@ CALLS: dict[str, Call] = {
     "nra_loss": on_batch(loops.nra_loss),
     "nra_loss_linear": on_batch(loops.nra_loss, alpha=1.0, detach_range=True),
     "magnet_loss": magnet,
+    "cluster_nca_loss": cluster_nca,
     "contrastive_loss": on_batch(loops.contrastive_loss),
+    "bier_loss": on_batch(loops.bier_loss),
+    "hdc_loss": on_batch(loops.hdc_loss),
     "triplet_loss": on_batch(loops.triplet_loss, reduction="mean_active", squared=False),
     "triplet_loss_semi_hard": on_batch(loops.triplet_loss, mining="semi_hard", squared=False),
     "triplet_loss_batch_hard": on_batch(loops.triplet_loss, mining="batch_hard"),
+    "hierarchical_triplet_loss": hierarchical_triplet,
+    "pddm_loss": pddm,
     "lifted_structure_loss": on_batch(loops.lifted_structure_loss),
     "angular_loss": on_batch(loops.angular_loss),
     "proxy_nca_loss": with_centers(loops.proxy_nca_loss),
@@ -218,12 +248,15 @@ CALLS: dict[str, Call] = {
     "margin_loss": margin,
     "histogram_loss": on_batch(loops.histogram_loss, bins=11),
     "nca_loss": on_batch(loops.nca_loss),
+    "ncm_loss": with_centers(loops.ncm_loss),
     "softmax_loss": with_centers(loops.softmax_loss),
     "normalized_softmax_loss": with_centers(loops.normalized_softmax_loss),
     "center_loss": with_centers(loops.center_loss),
     "clustering_loss": on_batch(loops.clustering_loss),
     "density": density,
     "orthogonal": on_batch(loops.orthogonal),
+    "global_statistics": on_batch(loops.global_statistics),
+    "divergence": on_rows(loops.divergence, groups=2, margin=2.3),
     "entropy": on_rows(loops.entropy),
     "log_exp_spread": on_rows(loops.log_exp_spread),
     "log_exp_spread_margin": on_rows(loops.log_exp_spread, margin=0.1),
@@ -244,7 +277,14 @@ def test_is_finite_and_connected_on_degenerate_batches(call: Call, batch: Batch)
 
 
 # These hold angles, weights or a range constant in the gradient, which finite differences do not.
-FROZEN = {"almn_loss", "almn_loss_printed", "virtual_points", "circle_loss", "nra_loss_linear"}
+FROZEN = {
+    "almn_loss",
+    "almn_loss_printed",
+    "bier_loss",
+    "virtual_points",
+    "circle_loss",
+    "nra_loss_linear",
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - FROZEN))

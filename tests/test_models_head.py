@@ -67,6 +67,40 @@ def test_normalized_embeddings_have_the_length_asked_for_in_training_and_one_at_
     torch.testing.assert_close(head(features, normalize=True).norm(dim=1), 4 * ones)
 
 
+def test_groups_are_normalized_each_by_itself_and_the_whole_as_before() -> None:
+    features = maps(6, 8, 2, 2)
+    head = Head(8, 6, normalize=2.0, groups=(1, 2, 3)).double()
+    assert head.groups == [1, 2, 3]
+    plain = head(features, normalize=False)
+    for length, embeddings in ((2.0, head(features)), (1.0, head.eval()(features))):
+        parts = embeddings.split([1, 2, 3], 1)
+        for part, before in zip(parts, plain.split([1, 2, 3], 1), strict=True):
+            expected = before / before.norm(dim=1, keepdim=True) * length / 3**0.5
+            torch.testing.assert_close(part, expected)
+        torch.testing.assert_close(
+            embeddings.norm(dim=1), torch.full((6,), length, dtype=torch.float64)
+        )
+
+
+def test_the_cosine_of_the_whole_is_the_mean_cosine_of_the_groups() -> None:
+    first, second = Head(8, 7, groups=3).double().eval()(maps(2, 8))
+    cosines = [
+        torch.nn.functional.cosine_similarity(one, other, dim=0)
+        for one, other in zip(first.split([3, 2, 2]), second.split([3, 2, 2]), strict=True)
+    ]
+    torch.testing.assert_close(first @ second, torch.stack(cosines).mean())
+
+
+def test_groups_are_in_the_config_only_where_there_are_some() -> None:
+    assert "groups" not in Head(8, 6).config()
+    head = Head(8, 6, groups=2, seed=3)
+    assert head.config()["groups"] == [3, 3]
+    again = Head(8, **head.config()).eval()
+    features = torch.randn(2, 8)
+    assert torch.equal(again(features), head.eval()(features))
+    assert Head(6, None, groups=[2, 4]).groups == [2, 4]
+
+
 def test_a_zero_feature_has_a_zero_embedding_and_a_finite_gradient() -> None:
     head = Head(4, 3).eval()
     features = torch.zeros(2, 4, requires_grad=True)
@@ -152,6 +186,10 @@ def test_embeddings_are_full_precision_under_autocast() -> None:
         ({"dropout": 1.0}, "dropout: expected a share below 1, got 1.0"),
         ({"dropout": -0.1}, "dropout: expected at least 0, got -0.1"),
         ({"dim": 0}, "dim: expected at least 1, got 0"),
+        ({"groups": 0}, "groups: expected at least 1, got 0"),
+        ({"groups": [3, 0]}, "groups: expected at least 1, got 0"),
+        ({"groups": []}, r"groups: expected a number of groups or a list of sizes, got \[\]"),
+        ({"dim": 8, "groups": [3, 4]}, r"sizes of sum 8, the dimension, got \[3, 4\] of sum 7"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:

@@ -47,7 +47,7 @@ def _read(folder: Path, text: str) -> Recipe:
 
 def test_every_loss_has_a_default_recipe_of_its_name() -> None:
     defaults = recipe_names("defaults")
-    assert set(defaults) == {*LOSSES, "density", "skewed_mean", "skewed_mean_power"}
+    assert set(defaults) == {*LOSSES, "density", "skewed_mean", "skewed_mean_power", "smart_mining"}
     for name in LOSSES:
         assert read_recipe(name).loss.name == name
 
@@ -55,7 +55,7 @@ def test_every_loss_has_a_default_recipe_of_its_name() -> None:
 def test_the_names_are_the_files_and_no_name_is_in_both_folders() -> None:
     files = sorted(path.stem for path in FOLDER.glob("*/*.toml"))
     assert sorted(NAMES) == files
-    assert len(set(files)) == len(files) == 54
+    assert len(set(files)) == len(files) == 61
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -199,6 +199,13 @@ BROKEN = [
     (MINIMAL + "[model]\nbackbone = 'torchvision:resnet5'\n", r"model.backbone: .* 'resnet50'\?"),
     (MINIMAL + "[model.options]\nwidht = 8\n", r"model.options.widht: .* did you mean 'width'\?"),
     (MINIMAL + "[model]\npool = 'mean'\n", r"model.pool: unknown pooling 'mean'"),
+    (MINIMAL + "[model]\ngroups = [64, 32]\n", r"model.groups: expected sizes of sum 128"),
+    (MINIMAL + "[model]\ngroups = 0\n", r"model.groups: expected at least 1, got 0"),
+    (MINIMAL + "[model]\ngroups = 2.5\n", r"model.groups: expected a whole number or a list"),
+    (
+        "about = 'a test'\n[loss]\nname = 'hdc'\nshares = [1, 0.5]\n",
+        r"loss.shares: expected one for",
+    ),
     (
         MINIMAL + "[transform]\nsize = 9\nresize = 8\n",
         r"transform.size: expected at most resize, 8",
@@ -359,6 +366,16 @@ def test_changes_are_made_in_the_copy_only() -> None:
 def test_a_wrong_change_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         changed(read_recipe("almn_cub200"), changes)
+
+
+def test_the_learners_of_a_loss_are_those_of_the_model() -> None:
+    recipe = read_recipe("bier")
+    with pytest.raises(
+        ValueError, match=r"model\.groups: expected the learners of the loss 'bier', 4"
+    ):
+        changed(recipe, {"loss.groups": 4})
+    new = changed(recipe, {"loss.groups": [32, 96], "model.groups": [32, 96]})
+    assert new.model.groups == new.loss.options["groups"] == (32, 96)
 
 
 def test_another_sampler_begins_with_its_own_options_and_takes_the_index_along() -> None:

@@ -13,15 +13,19 @@ import loops
 from batches import NUM_CLASSES, Batch, random_batch, random_centers
 from kinspace.losses import (
     ALMN,
+    NCM,
     Center,
+    ClusterNCA,
     FixedMargin,
     Magnet,
     Margin,
     ProxyAnchor,
     almn_loss,
     center_loss,
+    cluster_nca_loss,
     fixed_margin_loss,
     magnet_loss,
+    ncm_loss,
     update_centers,
 )
 from kinspace.regularizers import (
@@ -45,11 +49,14 @@ KEPT: dict[str, set[str]] = {
     "center": {"centers", "seen"},
     "density": {"targets", "original"},
     "fixed_margin": {"centers", "seen"},
+    "hierarchical_triplet": {"centers", "seen"},
     "hyperspherical_energy": {"sample.draws._extra_state"},
     "log_exp_spread": {"sample.draws._extra_state"},
     "magnet": {"variance", "batches"},
     "margin": {"boundary", "draws._extra_state"},
+    "ncm": {"centers", "seen"},
     "normalized_softmax": {"weight"},
+    "pddm": {"pairwise", "joint"},
     "power_spread": {"sample.draws._extra_state"},
     "proxy_anchor": {"proxies"},
     "proxy_nca": {"proxies"},
@@ -260,6 +267,23 @@ def test_in_evaluation_a_new_class_is_measured_from_its_batch_mean(
     assert fresh.centers.eq(0).all()
 
 
+def test_ncm_leaves_out_the_classes_it_has_not_seen() -> None:
+    module = NCM(NUM_CLASSES, DIM, rate=0.3).double()
+    for seed in (0, 3):  # the second batch holds classes that were not in the first
+        batch = batch_of(seed)
+        started, seen = module.centers.clone(), module.seen.clone()
+        for label, mean in class_means(batch).items():
+            started[label] = started[label] if seen[label] else mean
+            seen[label] = True
+        assert not seen.all()
+        places = seen.cumsum(0) - 1  # of the seen classes among themselves
+        expected = ncm_loss(batch.embeddings, places[batch.labels], started[seen])
+        torch.testing.assert_close(module(*batch), expected)
+        moved = loops.update_centers(started, *batch, rate=0.3)
+        torch.testing.assert_close(module.centers, moved)
+        identical(module.seen, seen)
+
+
 @EVERY_CENTERED
 def test_centers_are_no_parameters_and_no_part_of_the_graph(
     kind: type[nn.Module], function: Callable[..., Tensor]
@@ -399,20 +423,43 @@ def test_magnet_averages_the_variance_first_and_follows_it_later() -> None:
     assert module.batches == 7
 
 
-def test_magnet_takes_each_class_for_a_cluster_unless_told() -> None:
+OF_CLUSTERS = pytest.mark.parametrize(
+    ("kind", "function"), [(Magnet, magnet_loss), (ClusterNCA, cluster_nca_loss)]
+)
+
+
+@OF_CLUSTERS
+def test_a_loss_on_clusters_takes_each_class_for_one_unless_told(
+    kind: type[nn.Module], function: Callable[..., Tensor]
+) -> None:
     batch = batch_of(1)
     labels = batch.labels * 1000 + 5  # no row of any table
-    expected = magnet_loss(batch.embeddings, batch.labels, torch.arange(NUM_CLASSES))
-    torch.testing.assert_close(Magnet()(batch.embeddings, labels), expected)
+    expected = function(batch.embeddings, batch.labels, torch.arange(NUM_CLASSES))
+    torch.testing.assert_close(kind()(batch.embeddings, labels), expected)
     clusters, classes = torch.arange(len(labels)) % 3, torch.tensor([0, 1, 1])
-    told = Magnet()(batch.embeddings, labels, clusters=clusters, cluster_labels=classes)
-    torch.testing.assert_close(told, magnet_loss(batch.embeddings, clusters, classes))
+    told = kind()(batch.embeddings, labels, clusters=clusters, cluster_labels=classes)
+    torch.testing.assert_close(told, function(batch.embeddings, clusters, classes))
 
 
-def test_magnet_wants_both_the_clusters_and_their_classes() -> None:
+@OF_CLUSTERS
+def test_a_loss_on_clusters_is_the_mean_of_its_terms(
+    kind: type[nn.Module], function: Callable[..., Tensor]
+) -> None:
+    embeddings, labels = batch_of(1)
+    clusters, classes = torch.arange(len(labels)) % 3, torch.tensor([0, 1, 1])
+    module = kind(eps=0.5)
+    terms = module.terms(embeddings, clusters, classes)
+    assert terms.shape == labels.shape
+    torch.testing.assert_close(terms.mean(), function(embeddings, clusters, classes, eps=0.5))
+
+
+@OF_CLUSTERS
+def test_a_loss_on_clusters_wants_both_the_clusters_and_their_classes(
+    kind: type[nn.Module], function: Callable[..., Tensor]
+) -> None:
     batch = batch_of(1)
     with pytest.raises(ValueError, match="both clusters and cluster_labels, or neither"):
-        Magnet()(*batch, clusters=batch.labels)
+        kind()(*batch, clusters=batch.labels)
 
 
 # --- density and proxies -------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
     total = loss + sum_k weight_k * regularizer_k
 
-Regularizers of embeddings (density, orthogonal, entropy) see the batch at length 1, as their papers
-define them, whatever length the loss is given. Those of class centers (the spreads) see the proxies
-of the loss, or the class means of the batch.
+Regularizers of embeddings (density, divergence, orthogonal, entropy, global statistics) see the
+batch at length 1, as their papers define them, whatever length the loss is given. Those of class
+centers (the spreads) see the proxies of the loss, or the class means of the batch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,23 @@ from typing import Any
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.losses import LOSSES, Magnet
+from kinspace.losses import LOSSES, ClusterNCA, Magnet
 from kinspace.numerics import unit
 from kinspace.pairs import class_sums
-from kinspace.regularizers import REGULARIZERS, DensityAdaptivity, Entropy, Orthogonal
+from kinspace.regularizers import (
+    REGULARIZERS,
+    DensityAdaptivity,
+    Divergence,
+    Entropy,
+    GlobalStatistics,
+    Orthogonal,
+)
 
 __all__ = ["Objective", "Term", "make_loss", "make_regularizer"]
 
 CENTERS = ("proxies", "batch")
-_OF_EMBEDDINGS = (DensityAdaptivity, Entropy, Orthogonal)
+_OF_EMBEDDINGS = (DensityAdaptivity, Divergence, Entropy, GlobalStatistics, Orthogonal)
+_OF_CLUSTERS = (ClusterNCA, Magnet)
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Objective(nn.Module):
         clusters: Tensor | None = None,
         cluster_labels: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """clusters, cluster_labels: for Magnet, as its module takes them."""
+        """clusters, cluster_labels: for a loss that needs them, as its module takes them."""
         if clusters is not None:
             total = self.loss(embeddings, labels, clusters=clusters, cluster_labels=cluster_labels)
         else:
@@ -105,8 +113,13 @@ class Objective(nn.Module):
 
     @property
     def needs_clusters(self) -> bool:
-        """Whether the loss is Magnet's, which takes the clusters of the batch."""
-        return isinstance(self.loss, Magnet)
+        """Whether the loss takes the clusters of the batch, as Magnet does."""
+        return isinstance(self.loss, _OF_CLUSTERS)
+
+    def sample_losses(self, embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor) -> Tensor:
+        """What a loss that needs clusters is for each sample, (batch,), without a graph."""
+        assert isinstance(self.loss, _OF_CLUSTERS)
+        return self.loss.terms(embeddings, clusters, cluster_labels)
 
     def extra_repr(self) -> str:
         """The weights."""

@@ -9,6 +9,7 @@ import torch
 
 from kinspace.recipes import changed, read_recipe
 from kinspace.training.building import with_batch
+from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.fitting import fitted_batches
 from kinspace.training.preparing import open_any, split_names
 from training.small import losses, net, pictures, trained, trained_net, vectors
@@ -115,6 +116,17 @@ def test_magnet_with_its_warm_start_runs_on_a_few_samples(
     assert "warm start: softmax, 2 steps" in said
     assert "step 2/2" in said
     assert "step 3/3" in said
+
+
+@pytest.mark.parametrize(("method", "seen"), [("cluster_nca", True), ("smart_mining", False)])
+def test_neighborhoods_serve_losses_with_clusters_and_without(
+    method: str, seen: bool, tmp_path: Path
+) -> None:
+    changes = {"sampler.clusters": 3, "schedule.steps": 3}
+    run = trained_net(tmp_path, net(), method, changes=changes, data=vectors(8))
+    assert run.finished
+    remembered = read_checkpoint(tmp_path / "last.safetensors")[0]["index.losses"]
+    assert bool(remembered.isfinite().any()) == seen  # else every cluster is as likely a seed
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,19 @@ from torch import nn
 
 from kinspace.losses.almn import ALMN, almn_loss, virtual_points
 from kinspace.losses.angular import Angular, angular_loss
+from kinspace.losses.bier import BIER, bier_loss
 from kinspace.losses.center import Center, center_loss
 from kinspace.losses.centers import update_centers
 from kinspace.losses.circle import Circle, circle_loss
+from kinspace.losses.cluster_nca import ClusterNCA, cluster_nca_loss, cluster_nca_terms
 from kinspace.losses.clustering import Clustering, clustering_loss
 from kinspace.losses.contrastive import Contrastive, contrastive_loss
 from kinspace.losses.fixed_margin import FixedMargin, fixed_margin_loss
+from kinspace.losses.hdc import HDC, hdc_loss
+from kinspace.losses.hierarchical_triplet import (
+    HierarchicalTriplet,
+    hierarchical_triplet_loss,
+)
 from kinspace.losses.histogram import Histogram, histogram_loss
 from kinspace.losses.lifted_structure import LiftedStructure, lifted_structure_loss
 from kinspace.losses.magnet import Magnet, magnet_loss, magnet_terms
@@ -17,7 +24,9 @@ from kinspace.losses.margin import Margin, margin_loss
 from kinspace.losses.multi_similarity import MultiSimilarity, multi_similarity_loss
 from kinspace.losses.n_pair import NPair, n_pair_loss
 from kinspace.losses.nca import NCA, nca_loss
+from kinspace.losses.ncm import NCM, ncm_loss
 from kinspace.losses.nra import NRA, nra_loss, rank_statistics
+from kinspace.losses.pddm import PDDM, pddm_loss
 from kinspace.losses.proxy_anchor import ProxyAnchor, proxy_anchor_loss
 from kinspace.losses.proxy_nca import ProxyNCA, proxy_nca_loss
 from kinspace.losses.softmax import (
@@ -30,15 +39,21 @@ from kinspace.losses.triplet import Triplet, triplet_loss
 
 __all__ = [
     "ALMN",
+    "BIER",
+    "HDC",
     "LOSSES",
     "NCA",
+    "NCM",
     "NRA",
+    "PDDM",
     "Angular",
     "Center",
     "Circle",
+    "ClusterNCA",
     "Clustering",
     "Contrastive",
     "FixedMargin",
+    "HierarchicalTriplet",
     "Histogram",
     "LiftedStructure",
     "Magnet",
@@ -52,11 +67,16 @@ __all__ = [
     "Triplet",
     "almn_loss",
     "angular_loss",
+    "bier_loss",
     "center_loss",
     "circle_loss",
+    "cluster_nca_loss",
+    "cluster_nca_terms",
     "clustering_loss",
     "contrastive_loss",
     "fixed_margin_loss",
+    "hdc_loss",
+    "hierarchical_triplet_loss",
     "histogram_loss",
     "lifted_structure_loss",
     "magnet_loss",
@@ -65,8 +85,10 @@ __all__ = [
     "multi_similarity_loss",
     "n_pair_loss",
     "nca_loss",
+    "ncm_loss",
     "normalized_softmax_loss",
     "nra_loss",
+    "pddm_loss",
     "proxy_anchor_loss",
     "proxy_nca_loss",
     "rank_statistics",
@@ -79,11 +101,15 @@ __all__ = [
 LOSSES: dict[str, type[nn.Module]] = {
     "almn": ALMN,
     "angular": Angular,
+    "bier": BIER,
     "center": Center,
     "circle": Circle,
+    "cluster_nca": ClusterNCA,
     "clustering": Clustering,
     "contrastive": Contrastive,
     "fixed_margin": FixedMargin,
+    "hdc": HDC,
+    "hierarchical_triplet": HierarchicalTriplet,
     "histogram": Histogram,
     "lifted_structure": LiftedStructure,
     "magnet": Magnet,
@@ -91,8 +117,10 @@ LOSSES: dict[str, type[nn.Module]] = {
     "multi_similarity": MultiSimilarity,
     "n_pair": NPair,
     "nca": NCA,
+    "ncm": NCM,
     "normalized_softmax": NormalizedSoftmax,
     "nra": NRA,
+    "pddm": PDDM,
     "proxy_anchor": ProxyAnchor,
     "proxy_nca": ProxyNCA,
     "softmax": Softmax,

@@ -1,4 +1,4 @@
-"""Class centers that follow the embeddings: the state of ALMN, its ablation and center loss.
+"""Class centers that follow the embeddings: the state of ALMN, its ablation, center loss and NCM.
 
     c_z <- c_z - rate * sum_{i: y_i = z} (c_z - x_i) / (1 + n_z)
 
@@ -18,7 +18,7 @@ from kinspace import checks
 from kinspace.numerics import full_precision
 from kinspace.pairs import class_sums
 
-__all__ = ["follow", "register_centers", "update_centers"]
+__all__ = ["follow", "follow_all", "register_centers", "update_centers"]
 
 
 @torch.no_grad()
@@ -67,16 +67,26 @@ def follow(module: HasCenters, embeddings: Tensor, labels: Tensor) -> tuple[Tens
 
     Classes not seen so far have their batch mean. In training the module's centers then move.
     """
+    labels, centers, _ = follow_all(module, embeddings, labels)
+    own = centers.index_select(0, labels)
+    return labels, own if embeddings.dtype.itemsize < 4 else own.to(embeddings.dtype)
+
+
+@torch.no_grad()
+def follow_all(
+    module: HasCenters, embeddings: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`follow`, with the centers of all classes, and which of them have been seen."""
     centers = module.centers
     checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
     sums, counts = class_sums(embeddings.to(centers.dtype), labels, len(centers))
     counts = counts[:, None]
     present = counts > 0
+    known = module.seen | present[:, 0]
     new = present > module.seen[:, None]
     started = torch.where(new, sums / counts.clamp(min=1), centers)
     if module.training:
         centers.copy_(_moved(started, sums, counts, module.rate))
-        module.seen |= present[:, 0]
-    own = started.index_select(0, labels)
-    return labels, own if embeddings.dtype.itemsize < 4 else own.to(embeddings.dtype)
+        module.seen.copy_(known)
+    return labels, started, known

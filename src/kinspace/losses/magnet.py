@@ -24,9 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import cross_distances_with_pull
+from kinspace.losses.cluster_means import checked_clusters, cluster_logits, given_clusters
 from kinspace.numerics import full_precision
-from kinspace.pairs import class_sums, classes
 from kinspace.slopes import exponentials_, with_slopes
 
 __all__ = ["Magnet", "magnet_loss", "magnet_terms"]
@@ -53,7 +52,7 @@ def magnet_loss(
     tensor(0.5000)
     """
     _check_options(alpha, eps)
-    clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
+    clusters, cluster_labels = checked_clusters(embeddings, clusters, cluster_labels)
     return _loss(embeddings, clusters, cluster_labels, alpha, eps)[0]
 
 
@@ -76,7 +75,7 @@ def magnet_terms(
     tensor([0., 1., 1., 0.])
     """
     _check_options(alpha, eps)
-    clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
+    clusters, cluster_labels = checked_clusters(embeddings, clusters, cluster_labels)
     return _terms(embeddings, clusters, cluster_labels, alpha, eps)[0][:, 0]
 
 
@@ -94,29 +93,17 @@ def _terms(
     embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, alpha: float, eps: float
 ) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
     """The loss of each sample (batch, 1), V without eps, and the gradient of the mean loss."""
-    sums, counts = class_sums(embeddings, clusters, len(cluster_labels))
-    sizes = counts.clamp(min=1)[:, None]
-    squares, pull = cross_distances_with_pull(embeddings, sums / sizes)  # (batch, clusters)
+    logits, variance, pull = cluster_logits(embeddings, clusters, len(cluster_labels), eps)
     column = clusters[:, None]
-    own = squares.gather(1, column)
-    freedom = max(len(own) - 1, 1)
-    variance = own.sum() / freedom
-    scale = -0.5 / (variance + eps)
-    hidden = (cluster_labels == cluster_labels[column]).logical_or_(counts == 0)
-    weights = (squares * scale).masked_fill_(hidden, -math.inf)
+    own = logits.gather(1, column)
+    weights = logits.masked_fill_(cluster_labels == cluster_labels[column], -math.inf)
     norms, nearest = exponentials_(weights)
-    # -inf, and so 0, where there is no impostor
-    terms = torch.addcmul(nearest, own, scale, value=-1).add_(alpha).relu_()
+    terms = nearest.sub_(own).add_(alpha).relu_()  # from -inf, and so 0, where no impostor is
 
     def slope() -> Tensor:
-        active = terms.sign().div_(len(own))
-        weights.mul_(active / norms)
-        # by the scale -1/(2V), which moves by 2 scale^2 dV
-        by_scale = squares.mul_(weights).sum() - (active * own).sum()
-        by_own = torch.addcmul(-active, by_scale, scale, value=2 / freedom)
-        # all in units of the scale; a sample's own cluster is no impostor, at 0 so far
-        by_rows, by_means = pull(weights.scatter_(1, column, by_own).mul_(scale))
-        return by_rows.add_(by_means.div_(sizes).index_select(0, clusters))
+        active = terms.sign().div_(len(terms))
+        # a sample's own cluster is no impostor, at 0 so far
+        return pull(weights.mul_(active / norms).scatter_(1, column, -active))
 
     return terms, variance, slope
 
@@ -124,25 +111,6 @@ def _terms(
 def _check_options(alpha: float, eps: float) -> None:
     checks.finite("alpha", alpha)
     checks.finite("eps", eps, at_least=0)
-
-
-def _clusters(
-    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor
-) -> tuple[Tensor, Tensor]:
-    if (
-        not isinstance(cluster_labels, Tensor)
-        or cluster_labels.ndim != 1
-        or cluster_labels.is_floating_point()
-        or cluster_labels.dtype == torch.bool
-    ):
-        came = getattr(cluster_labels, "dtype", type(cluster_labels).__name__)
-        shape = tuple(getattr(cluster_labels, "shape", ()))
-        raise ValueError(
-            "cluster_labels: expected a vector of integers, the class of each cluster, "
-            f"got {came} of shape {shape}"
-        )
-    clusters = checks.with_labels(embeddings, clusters, len(cluster_labels), name="clusters")
-    return clusters, cluster_labels.long()
 
 
 class Magnet(nn.Module):
@@ -177,19 +145,17 @@ class Magnet(nn.Module):
         clusters: Tensor | None = None,
         cluster_labels: Tensor | None = None,
     ) -> Tensor:
-        if (clusters is None) != (cluster_labels is None):
-            raise ValueError("Magnet: expected both clusters and cluster_labels, or neither")
-        if clusters is None or cluster_labels is None:
-            labels = checks.with_labels(embeddings, labels, read=False)
-            cluster_labels, clusters = classes(labels)
-        else:
-            clusters, cluster_labels = _clusters(embeddings, clusters, cluster_labels)
+        clusters, cluster_labels = given_clusters(embeddings, labels, clusters, cluster_labels)
         loss, variance = _loss(embeddings, clusters, cluster_labels, self.alpha, self.eps)
         if self.training:
             self.batches += 1
             share = (1 / self.batches).clamp(min=1 - self.momentum)
             self.variance.lerp_(variance.to(self.variance.dtype), share.to(self.variance.dtype))
         return loss
+
+    def terms(self, embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor) -> Tensor:
+        """`magnet_terms` with the options of the module."""
+        return magnet_terms(embeddings, clusters, cluster_labels, alpha=self.alpha, eps=self.eps)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}, eps={self.eps}, momentum={self.momentum}"

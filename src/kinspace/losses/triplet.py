@@ -63,7 +63,7 @@ def triplet_loss(
     checks.choice("reduction", reduction, REDUCTIONS)
     distances, pull = distances_with_pull(embeddings, root=not squared)
     if mining == "all":
-        value, by_distances = _all_triplets(distances, labels, margin, reduction)
+        value, by_distances = all_triplets(distances, labels, margin, reduction)
     else:
         chosen = _semi_hard if mining == "semi_hard" else _batch_hard
         value, by_distances = _hinges(distances, *chosen(distances, labels), margin)
@@ -101,9 +101,10 @@ def _hinges(
 
 
 @torch.no_grad()
-def _all_triplets(
+def all_triplets(
     distances: Tensor, labels: Tensor, margin: float, reduction: str
 ) -> tuple[Tensor, Callable[[], Tensor]]:
+    """The loss over all triplets of a table of distances, and its slope by the table."""
     index, real = class_table(labels)
     signs, active = _signed_counts(distances, index, real, margin)
     total = (signs * distances).sum().add_(active, alpha=margin)

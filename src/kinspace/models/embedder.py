@@ -18,7 +18,7 @@ __all__ = ["Embedder", "make_embedder"]
 
 KEYS = {
     "backbone": ("name", "in_channels", "options", "seed"),
-    "head": ("dim", "pooling", "dropout", "normalize", "seed"),
+    "head": ("dim", "pooling", "dropout", "normalize", "groups", "seed"),
 }
 
 

@@ -9,20 +9,24 @@ Pooling, over the positions of a map or the patches of a transformer:
     token   a transformer's first token (the class token), not a pooling over patches
 
 In training the embeddings have length 1 if `normalize` is true, or the length it gives; in eval
-mode always 1. Losses on inner products (N-pair, ALMN) live or die by the length: of unnormalized
-embeddings `calibrate` sets the one they start with. The layer starts from a normal distribution of
-variance 1 / dim, which keeps the length of its input on average, and bias 0.
+mode always 1. With `groups` (`kinspace.learners`: how many, or their sizes) each group of
+dimensions is normalized by itself, all to one length, so that the whole has it as before. Losses
+on inner products (N-pair, ALMN) live or die by the length: of unnormalized embeddings `calibrate`
+sets the one they start with. The layer starts from a normal distribution of variance 1 / dim, which
+keeps the length of its input on average, and bias 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.numerics import raise_half, unit
+from kinspace.learners import group_sizes, unit_groups
+from kinspace.numerics import raise_half
 
 __all__ = ["POOLINGS", "Head", "pool"]
 
@@ -72,7 +76,7 @@ class Head(nn.Module):
     1.0
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (an option each for a key of the recipe)
         self,
         in_features: int,
         dim: int | None = 512,
@@ -80,6 +84,7 @@ class Head(nn.Module):
         pooling: str = "avg",
         dropout: float = 0.0,
         normalize: bool | float = False,
+        groups: int | Sequence[int] | None = None,
         seed: int = 0,
         prefix_tokens: int = 0,
     ) -> None:
@@ -95,6 +100,7 @@ class Head(nn.Module):
         self.seed = checks.whole("seed", seed, at_least=0)
         self.prefix_tokens = checks.whole("prefix_tokens", prefix_tokens, at_least=0)
         self.dim = in_features if dim is None else dim
+        self.groups = None if groups is None else group_sizes(groups, self.dim)
         self.dropout = nn.Dropout(dropout)
         self.linear = None if dim is None else _embedding_layer(in_features, dim, seed)
 
@@ -113,9 +119,12 @@ class Head(nn.Module):
             embeddings = self.linear(embeddings)
         embeddings = raise_half(embeddings)
         if normalize is None and not self.training:
-            return unit(embeddings)
+            return self._unit(embeddings)
         wanted = self.normalize if normalize is None else normalize
-        return unit(embeddings) * self.length if wanted else embeddings
+        return self._unit(embeddings) * self.length if wanted else embeddings
+
+    def _unit(self, embeddings: Tensor) -> Tensor:
+        return unit_groups(embeddings, self.groups or [self.dim])
 
     def forward(self, features: Tensor, *, normalize: bool | None = None) -> Tensor:
         """`pool`, then `embed`."""
@@ -157,6 +166,7 @@ class Head(nn.Module):
             "pooling": self.pooling,
             "dropout": self.dropout.p,
             "normalize": self.normalize if self.length == 1 else self.length,
+            **({} if self.groups is None else {"groups": self.groups}),
             "seed": self.seed,
         }
 

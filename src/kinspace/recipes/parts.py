@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from kinspace import checks
 from kinspace.data.transforms import FITS
+from kinspace.learners import group_sizes
 from kinspace.losses import LOSSES
 from kinspace.models.head import POOLINGS
 from kinspace.recipes.backbones import fitted_backbone_options, known_backbone
@@ -92,9 +93,10 @@ class ModelPart:
 
     weights: a safetensors file; it goes before `pretrained`, which then is false. dim: of the
     embeddings, None: no embedding layer. pool: "avg", "max", "both" or "token". normalize: in
-    training to `length` (at test always, to 1). start_norm: the mean norm of the embeddings the
-    head starts at where they are not normalized; None leaves the initialization. options: of the
-    backbone.
+    training to `length` (at test always, to 1). groups: of dimensions, each normalized by itself;
+    how many or their sizes (`kinspace.learners`), None: the whole vector. start_norm: the mean norm
+    of the embeddings the head starts at where they are not normalized; None leaves the
+    initialization. options: of the backbone.
     """
 
     backbone: str = "small"
@@ -105,6 +107,7 @@ class ModelPart:
     dropout: float = 0.0
     normalize: bool = True
     length: float = 1.0
+    groups: int | tuple[int, ...] | None = None
     start_norm: float | None = 1.0
     freeze_batch_norm: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -120,6 +123,8 @@ class ModelPart:
         if self.weights is not None:
             object.__setattr__(self, "pretrained", False)
         at_least(self, 1, "dim")
+        if self.groups is not None and self.dim is not None:
+            group_sizes(self.groups, self.dim)
         known("pool", self.pool, POOLINGS, what="pooling")
         below_one("dropout", self.dropout)
         above_zero(self, "length", "start_norm")
@@ -150,7 +155,7 @@ class TransformPart:
 
 @dataclass(frozen=True)
 class IndexPart:
-    """Magnet's index: K-means clusters a class, a number or "auto" for 1 .. max_clusters by class.
+    """The index: K-means clusters a class, a number or "auto" for 1 .. max_clusters by class.
 
     refresh: steps from one to the next; 0: once an epoch.
     """

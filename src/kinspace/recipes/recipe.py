@@ -13,6 +13,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from kinspace.losses import LOSSES
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
@@ -90,7 +91,12 @@ class Recipe:
                 f"index: expected {'a table' if self.index is None else 'none'} with the sampler "
                 f"{self.sampler.name!r}, got {self.index}; it is for 'neighborhoods' alone"
             )
-        _built(self.loss, self.regularizers)
+        learners = getattr(_built(self.loss, self.regularizers), "groups", None)
+        if learners is not None and learners != self.model.groups:
+            raise ValueError(
+                f"model.groups: expected the learners of the loss {self.loss.name!r}, "
+                f"{learners}, got {self.model.groups}; set loss.groups and model.groups alike"
+            )
         for key, value in self.fine_tuning.items():
             _check_value(self, key, value, "fine_tuning")
         for key, values in self.tune.items():
@@ -220,8 +226,11 @@ def _check_value(recipe: Recipe, key: str, value: Any, where: str) -> None:
         raise ValueError(f"{where}.{key}: {error}") from None
 
 
-def _built(loss: LossPart, regularizers: tuple[RegularizerPart, ...]) -> None:
-    """Build them once, to find what only they can tell: values out of range, no proxies."""
+def _built(loss: LossPart, regularizers: tuple[RegularizerPart, ...]) -> nn.Module:
+    """Build them once, to find what only they can tell: values out of range, no proxies.
+
+    The loss is given back.
+    """
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they warn again where they are used
         try:
@@ -239,6 +248,7 @@ def _built(loss: LossPart, regularizers: tuple[RegularizerPart, ...]) -> None:
             Objective(module, terms)
         except ValueError as error:
             raise ValueError(f"regularizers: {error}") from None
+    return module
 
 
 def _data_sets() -> list[str]:

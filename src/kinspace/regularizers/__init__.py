@@ -1,16 +1,18 @@
 """Regularizers: added to any loss with a weight. `REGULARIZERS` maps names to modules.
 
-Every module may be called as `module(vectors, labels)`. For density, orthogonal and entropy the
-vectors are a batch of embeddings; for the spreads they are class centers, one row a class
-(proxies of a loss, or means of the batch), and the labels only say which to keep when centers are
-sampled.
+Every module may be called as `module(vectors, labels)`. For density, divergence, orthogonal,
+entropy and global statistics the vectors are a batch of embeddings; for the spreads they are class
+centers, one row a class (proxies of a loss, or means of the batch), and the labels only say which
+to keep when centers are sampled.
 """
 
 from torch import nn
 
 from kinspace.regularizers.center_sample import CenterSample, sample_centers
 from kinspace.regularizers.density import DensityAdaptivity, density
+from kinspace.regularizers.divergence import Divergence, divergence
 from kinspace.regularizers.entropy import Entropy, entropy
+from kinspace.regularizers.global_statistics import GlobalStatistics, global_statistics
 from kinspace.regularizers.hyperspherical_energy import (
     HypersphericalEnergy,
     hyperspherical_energy,
@@ -28,14 +30,18 @@ __all__ = [
     "REGULARIZERS",
     "CenterSample",
     "DensityAdaptivity",
+    "Divergence",
     "Entropy",
+    "GlobalStatistics",
     "HypersphericalEnergy",
     "LogExpSpread",
     "Orthogonal",
     "PowerSpread",
     "UniformSpread",
     "density",
+    "divergence",
     "entropy",
+    "global_statistics",
     "hyperspherical_energy",
     "log_exp_spread",
     "orthogonal",
@@ -46,7 +52,9 @@ __all__ = [
 
 REGULARIZERS: dict[str, type[nn.Module]] = {
     "density": DensityAdaptivity,
+    "divergence": Divergence,
     "entropy": Entropy,
+    "global_statistics": GlobalStatistics,
     "hyperspherical_energy": HypersphericalEnergy,
     "log_exp_spread": LogExpSpread,
     "orthogonal": Orthogonal,

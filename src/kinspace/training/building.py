@@ -49,6 +49,7 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
                 "pooling": part.pool,
                 "dropout": part.dropout,
                 "normalize": part.length if part.normalize else False,
+                "groups": part.groups,
                 "seed": seed,
             },
         },

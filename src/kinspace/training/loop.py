@@ -2,7 +2,7 @@
 
 Everything it needs has been built (`kinspace.training.building`): it sees no recipe. A step is:
 learning rates, gradients of the global batch, the optimizer, and then what is due: a row in the
-log, a validation, a refresh of Magnet's index, a checkpoint.
+log, a validation, a refresh of the cluster index, a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from torch import Tensor
 
 from kinspace.distributed import world_size
 from kinspace.evaluation import recall_at_k
-from kinspace.losses import magnet_terms
 from kinspace.sampling import clusters_of
 from kinspace.training.feeding import Feed, embed_all
 from kinspace.training.log import NotFinite, Reporter, Window
@@ -43,7 +42,7 @@ class Plan:
     clip_norm: float | None = None
     clip_value: float | None = None
     micro_batch: int | None = None
-    refresh: int = 0  # Magnet's index; 0: once an epoch
+    refresh: int = 0  # the cluster index; 0: once an epoch
     validate: int = 200
     log: int = 10
     save: int = 200
@@ -123,7 +122,7 @@ def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> Out
     model.train()
     objective.train()
     optimizer.zero_grad(set_to_none=True)
-    index = state.index
+    index = state.index if objective.needs_clusters else None
     outcome = differentiate(
         model if state.compiled is None else state.compiled,
         objective,
@@ -146,12 +145,14 @@ def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> Out
 
 
 def _remember(state: State, outcome: Outcome) -> None:
-    """Tell Magnet's index the losses of the batch: the next neighborhoods follow them."""
-    if state.index is not None:
-        alpha = getattr(state.objective.loss, "alpha", 1.0)
+    """Tell the cluster index the losses of the batch: the next neighborhoods follow them.
+
+    Losses without clusters tell it nothing, and all clusters are as likely to be a seed.
+    """
+    if state.index is not None and state.objective.needs_clusters:
         clusters = clusters_of(state.index, outcome.indices)
-        terms = magnet_terms(outcome.embeddings, *clusters, alpha=alpha)
-        state.index.remember(outcome.indices, terms)
+        losses = state.objective.sample_losses(outcome.embeddings, *clusters)
+        state.index.remember(outcome.indices, losses)
 
 
 def _due(step: int, plan: Plan) -> dict[str, bool]:

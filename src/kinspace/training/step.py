@@ -88,8 +88,8 @@ def differentiate(
     """Leave the gradient of the objective on the global batch in the parameters' `.grad`.
 
     batch: this process's inputs, labels and indices. micro_batch: inputs at a time; all by default.
-    seed: of the run, and the number of the step. clusters: for Magnet, from the indices of the
-    global batch to the batch's clusters and their classes.
+    seed: of the run, and the number of the step. clusters: for a loss that needs them, from
+    the indices of the global batch to the batch's clusters and their classes.
     """
     inputs, labels, indices = batch
     chunks = inputs.split(micro_batch or len(inputs))
