@@ -52,10 +52,10 @@ def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0)
 @torch.no_grad()
 def _value_and_slope(x: Tensor, labels: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
     index, partner, paired = next_same(labels)
-    if _moderate(x):
-        return _symmetric(x, index, partner, paired)
-    partner, paired = partner[:, None], paired[:, None]
     logits = x @ x.T
+    if _moderate(logits):
+        return _symmetric(x, logits, index, partner, paired)
+    partner, paired = partner[:, None], paired[:, None]
     logits.sub_(logits.gather(1, partner)).scatter_(1, index, -math.inf)
     sums, terms = exponentials_(logits, plus_one=True)
 
@@ -68,21 +68,21 @@ def _value_and_slope(x: Tensor, labels: Tensor) -> tuple[Tensor, Callable[[], Te
     return terms.mul_(paired).mean(), slope
 
 
-def _moderate(x: Tensor) -> bool:
+def _moderate(products: Tensor) -> bool:
     """Whether exponentials of inner products fit as they are; not asked where it has a price."""
-    if x.is_cuda or torch.compiler.is_compiling():
+    if products.is_cuda or torch.compiler.is_compiling():
         return False
-    return float(torch.linalg.vector_norm(x, dim=1).amax()) ** 2 <= MODERATE
+    return float(products.diagonal().amax()) <= MODERATE
 
 
 def _symmetric(
-    x: Tensor, index: Tensor, partner: Tensor, paired: Tensor
+    x: Tensor, table: Tensor, index: Tensor, partner: Tensor, paired: Tensor
 ) -> tuple[Tensor, Callable[[], Tensor]]:
     """The same where nothing has to be taken from the exponents: the table is symmetric then.
 
-    The gradient by x_i . x_j is E_ij (a_i + a_j), with no second table for its transpose.
+    table: the inner products, used up. The gradient by x_i . x_j is E_ij (a_i + a_j), with no
+    second table for its transpose.
     """
-    table = x @ x.T
     column, live = partner[:, None], paired[:, None].to(x.dtype)
     own = table.gather(1, column).exp_()
     sums = table.exp_().scatter_(1, index, 0).sum(1, keepdim=True)
