@@ -23,6 +23,13 @@ def test_lists_every_recipe_with_its_loss_and_sampler() -> None:
         assert recipe.sampler.name in row
 
 
+def test_in_a_narrow_window_a_method_takes_a_few_lines() -> None:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["methods"])
+    lines = done.stdout.splitlines()
+    assert {line.split()[0] for line in lines if line[:1].strip()} >= set(recipe_names())
+    assert len(lines) < 4 * len(recipe_names())
+
+
 def test_as_json_the_list_says_the_same() -> None:
     done = RUN.invoke(app, ["methods", "--json"])
     rows = json.loads(done.stdout)

@@ -15,6 +15,7 @@ from kinspace.recipes import describe, formulas, read_recipe, recipe_names
 __all__ = ["methods_command"]
 
 COLUMNS = ("method", "paper", "loss", "sampler", "about")
+SHOWN = {80: ("method", "about", "paper"), 140: ("method", "about", "paper", "loss", "sampler")}
 
 
 def methods_command(
@@ -34,7 +35,8 @@ def methods_command(
         elif as_json:
             typer.echo(json.dumps([*_rows("defaults"), *_rows("papers")], indent=2))
         else:
-            Console().print(_table())
+            console = Console()
+            console.print(_table(console.width))
 
 
 def _one(name: str, *, as_json: bool) -> None:
@@ -52,12 +54,19 @@ def _rows(folder: str) -> list[dict[str, str]]:
     return [dict(zip(COLUMNS, row, strict=True)) for row in values]
 
 
-def _table() -> Table:
+def _table(width: int) -> Table:
+    """As many columns as fit; a narrow window would have one word a line."""
+    shown = SHOWN[140 if width >= 140 else 80]
     table = Table(box=None, padding=(0, 2, 0, 0), caption="kinspace methods NAME: all its options")
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column == "method")
+    for column in shown:
+        table.add_column(
+            column,
+            overflow="fold",
+            no_wrap=column in ("method", "loss", "sampler"),
+            ratio={"about": 3, "paper": 2}.get(column),
+        )
     for folder in ("defaults", "papers"):
         for row in _rows(folder):
-            table.add_row(*row.values())
+            table.add_row(*(row[column] for column in shown))
         table.add_section()
     return table

@@ -18,8 +18,8 @@ epoch. We follow the mean and the mean squared length of each class through trai
 (`kinspace.losses.centers`); with v the mean squared distance to the mean, the mean squared distance
 between two classes is v_p + v_q + ||mu_p - mu_q||^2 exactly, and s_c is 2 v_c. t_0 is over all
 classes seen so far; the tree holds those of the batch, which are all that its triplets ask for, so
-no chain goes through another class. L = 16 and margin = 0.1 are what
-others use as the paper's; we have not seen them in print.
+no chain goes through another class. L = 16 and margin = 0.1 are what others use as the paper's; we
+have not seen them in print.
 """
 
 from __future__ import annotations
