@@ -37,17 +37,18 @@ def outcome(place: Path) -> Outcome:
     """Two rows, two seeds, two at a time; one of the runs was killed before."""
     file = written(place)
     job = make_jobs(read_experiment(file), "digits", [0])[0]
-    _killed(Machine(place / "out", "digits", device="cpu", workers=1, save=3), job)
+    machine = Machine(place / "out", "digits", device="cpu", workers=1, save=3)
+    _killed(machine, job, "--log-every", "1")
     return reproduce(file, seeds=2, jobs=2, out=place / "out", results=place / "results", **OPTIONS)
 
 
-def _killed(machine: Machine, job: Any) -> None:
+def _killed(machine: Machine, job: Any, *options: str) -> None:
     """Start the job as the machine does, and kill it at its first checkpoint."""
     folder = machine.out / job.name
     machine.out.mkdir()
     environment = machine.environment() | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*machine.arguments(job), "--log-every", "1"],
+        [*machine.arguments(job), *options],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -179,6 +180,21 @@ def test_a_run_that_outlived_its_parent_is_not_begun_twice(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_killed_hierarchy_goes_on_too(tmp_path: Path) -> None:
+    text = TOML.replace('"recall@1", "recall@3", "nmi", "f1", "map@r"', '"recovery_error"')
+    text = text.replace("[settings]", 'kind = "hierarchy"\n[settings]')
+    text = text.replace("steps = 20", "steps = 240").replace("validation = {", "#")
+    text = text[: text.index("printed")] + text[text.index("[[rows]]", text.index("printed")) :]
+    (job, _) = make_jobs(read_experiment(written(tmp_path, text)), "digits", [0])
+    machine = Machine(tmp_path / "out", "digits", device="cpu")
+    _killed(machine, job)
+    before = (tmp_path / "out" / job.name / "run.json").read_bytes()
+    assert machine.arguments(job)[-1] == "--resume"
+    folder = machine.run(job)
+    assert (folder / "run.json").read_bytes() == before
+    assert json.loads((folder / "hierarchy.json").read_text())["errors"]["model"]
+
+
 def test_a_polite_kill_stops_the_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
     file = written(tmp_path, TOML.replace("schedule.steps = 20", "schedule.steps = 100000"))
     words = ["--only", "triplet", "--seeds", "1", "--device", "cpu", "--workers", "1"]

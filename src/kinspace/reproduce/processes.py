@@ -93,11 +93,14 @@ class Machine:
         folder = self.out / job.name
         first = [sys.executable, "-m", "kinspace", job.kind]
         place = [] if self.device is None else ["--device", self.device]
-        if job.kind == "hierarchy":  # it cannot go on
-            shutil.rmtree(folder, ignore_errors=True)
-            return [*first, self.data, *job.options, *place, "--out", str(folder)]
+        begun = (folder / "run.json").exists()
+        if job.kind == "hierarchy":
+            if not begun:  # merged classes may lie there already
+                shutil.rmtree(folder, ignore_errors=True)
+            again = ["--resume"] if begun else []
+            return [*first, self.data, *job.options, *place, "--out", str(folder), *again]
         workers = [] if self.workers is None else ["--workers", str(self.workers)]
-        if (folder / "run.json").exists():
+        if begun:
             return [*first, self.data, "--resume", str(folder), *place, *workers]
         rest = ["--cache", self.cache_of(job), "--save-every", str(self.save), "--out", str(folder)]
         return [*first, self.data, *job.options, *place, *workers, *rest]
