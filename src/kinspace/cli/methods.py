@@ -15,7 +15,7 @@ from kinspace.recipes import describe, formulas, read_recipe, recipe_names
 __all__ = ["methods_command"]
 
 COLUMNS = ("method", "paper", "loss", "sampler", "about")
-SHOWN = {80: ("method", "about", "paper"), 140: ("method", "about", "paper", "loss", "sampler")}
+WIDE = 140  # characters, from which on all columns are shown
 
 
 def methods_command(
@@ -56,7 +56,7 @@ def _rows(folder: str) -> list[dict[str, str]]:
 
 def _table(width: int) -> Table:
     """As many columns as fit; a narrow window would have one word a line."""
-    shown = SHOWN[140 if width >= 140 else 80]
+    shown = ["method", "about", "paper", *(("loss", "sampler") if width >= WIDE else ())]
     table = Table(box=None, padding=(0, 2, 0, 0), caption="kinspace methods NAME: all its options")
     for column in shown:
         table.add_column(
