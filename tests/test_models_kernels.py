@@ -54,16 +54,21 @@ def compare_normalization() -> None:
             torch.testing.assert_close(back, x.grad, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("what", ["compare_pooling", "compare_normalization"])
-def test_interpreted_kernels_give_what_torch_gives(what: str) -> None:
+def call_interpreted(module: str, function: str) -> None:
+    """Call the test module's function with the kernels in Triton's interpreter."""
     pytest.importorskip("triton")
     # TRITON_INTERPRET is read when the kernels are defined, so this takes a new process
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    code = f"import test_models_kernels as t; t.{what}()"
+    code = f"import {module} as t; t.{function}()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("what", ["compare_pooling", "compare_normalization"])
+def test_interpreted_kernels_give_what_torch_gives(what: str) -> None:
+    call_interpreted("test_models_kernels", what)
 
 
 @pytest.mark.parametrize(("stride", "padding"), [(2, 0), (1, 1)])

@@ -19,8 +19,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from kinspace.data.transforms import NORMALIZATIONS
+from kinspace.models import kernels
+from kinspace.models.bias_relu import bias_relu
 from kinspace.models.lrn import LocalResponseNorm
 from kinspace.models.max_pool import MaxPool
 from kinspace.models.preprocessing import Preprocessing
@@ -52,7 +55,11 @@ class ConvReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, inputs, height, width) -> (batch, outputs, height, width)."""
-        return self.conv(x).relu_()  # type: ignore[no-any-return]
+        conv = self.conv
+        if not kernels.ready(x):
+            return conv(x).relu_()  # type: ignore[no-any-return]
+        y = functional.conv2d(x, conv.weight, None, conv.stride, conv.padding)
+        return bias_relu(y, conv.bias)  # type: ignore[arg-type]
 
 
 class Inception(nn.Module):

@@ -19,7 +19,7 @@ from kinspace.gpu_kernels import available, jit, tl
 __all__ = ["lrn_backward", "lrn_forward", "max_pool_backward", "max_pool_forward", "ready"]
 
 BLOCK = 1024
-LIMIT = 2**31 - 2**16  # values: the kernels count in 32 bits
+LIMIT = 2**31 - 2**22  # values: kernels count in 32 bits, and past the end by a tile a program
 
 
 def ready(x: Tensor) -> bool:
