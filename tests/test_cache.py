@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+from dataclasses import replace
 from itertools import chain, islice
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -506,3 +507,12 @@ def test_a_batch_is_what_its_crops_say(cache: PictureCache) -> None:
     batch = next(iter(CachedLoader(cache, [[3, 1]], SETTINGS, train=False)))
     expected = crop_batch(cache.pictures, torch.tensor([3, 1]), center_crops(2, SETTINGS), SETTINGS)
     assert torch.equal(batch.images, expected)
+
+
+def test_a_test_batch_has_the_crops_of_the_test(cache: PictureCache) -> None:
+    settings = replace(SETTINGS, test_size=32, rescale=0.3)
+    tested = next(iter(CachedLoader(cache, [[3, 1]], settings, train=False)))
+    whole = replace(SETTINGS, size=32)
+    expected = crop_batch(cache.pictures, torch.tensor([3, 1]), center_crops(2, whole), whole)
+    assert torch.equal(tested.images, expected)
+    assert next(iter(CachedLoader(cache, [[3, 1]], settings))).images.shape[-1] == SETTINGS.size

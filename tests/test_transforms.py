@@ -93,6 +93,20 @@ def test_center_crops_are_those_of_the_eval_transform(fit: str, size: int) -> No
 
 
 @pytest.mark.parametrize("rescale", [0.0, 0.3])
+def test_at_test_the_crop_may_be_larger_than_in_training(rescale: float) -> None:
+    picture = photo(50, 37)
+    settings = TransformSettings(size=20, resize=32, rescale=rescale, test_size=30)
+    expected = eval_transform(TransformSettings(size=30, resize=32))(picture)
+    assert torch.equal(eval_transform(settings)(picture), expected)
+    assert train_transform(settings)(picture).shape == (3, 20, 20)
+
+
+def test_a_test_crop_larger_than_the_square_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"test_size: expected at most 32, .* got 33"):
+        TransformSettings(size=20, resize=32, test_size=33)
+
+
+@pytest.mark.parametrize("rescale", [0.0, 0.3])
 def test_the_train_transform_takes_a_crop_that_the_batch_can_take_too(rescale: float) -> None:
     settings = TransformSettings(size=7, resize=8, rescale=rescale, mirror=True)
     picture = photo(20, 10)

@@ -113,9 +113,10 @@ def _describe(model: Model, file: Path) -> None:
 
 def _words(settings: TransformSettings) -> str:
     fit = FITS[settings.fit].format(settings.resize)
+    side = settings.at_test().size
     mean, std = (", ".join(f"{v:g}" for v in values) for values in (settings.mean, settings.std))
     return (
-        f"RGB, upright; {fit}; crop the middle {settings.size} x {settings.size}; divide by 255; "
+        f"RGB, upright; {fit}; crop the middle {side} x {side}; divide by 255; "
         f"subtract {mean}; divide by {std}; channels first"
     )
 

@@ -47,7 +47,7 @@ def _whole(draws: NDArray[np.float64], below: int | NDArray[np.int64]) -> NDArra
 
 
 def center_crops(count: int, settings: TransformSettings) -> Tensor:
-    """As `eval_transform` takes them: the middle of each square.
+    """The middle of each square; `eval_transform` takes it by `settings.at_test()`.
 
     >>> center_crops(1, TransformSettings()).flatten()
     tensor([256,  16,  16,   0])

@@ -110,7 +110,7 @@ class CachedLoader:
         self._cache = cache
         self._labels = cache.labels.cpu()
         self._sampler = batch_sampler
-        self._settings = settings
+        self._settings = settings if train else settings.at_test()
         self._train = train
         self._device = _device(device)
         self._layout = torch.channels_last if channels_last else torch.contiguous_format

@@ -8,7 +8,10 @@ A picture is first made a square of `resize` pixels, once and without chance (`f
   which can leave less than a crop on the other side; hence the gray.
 
 In training it is enlarged by a random factor of up to 1 + `rescale`, a crop of `size` is taken
-anywhere in it, and every second one is mirrored. At test the crop is the middle of the square.
+anywhere in it, and every second one is mirrored. At test the crop is the middle of the square, of
+`test_size` pixels: with `test_size = resize` the whole square. Random crops and enlargement show
+things larger in training than at test; a larger test picture makes up for it (Touvron et al.,
+Fixing the train-test resolution discrepancy, 2019).
 Then numbers in 0 .. 1, less the mean, over the standard deviation, a color each.
 
 Magnet says "random input rescaling of up to 30 %, followed by jittering back to the original input
@@ -23,7 +26,7 @@ The random crops of short and long stay in the square, so that a decoded cache o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -81,6 +84,7 @@ class TransformSettings:
     rescale: float = 0.0
     mean: tuple[float, ...] = NORMALIZATIONS["imagenet"].mean
     std: tuple[float, ...] = NORMALIZATIONS["imagenet"].std
+    test_size: int | None = None  # None: size
 
     def __post_init__(self) -> None:
         checks.whole("size", self.size, at_least=1)
@@ -90,6 +94,13 @@ class TransformSettings:
                 f"size: expected at most {self.resize}, the side of the square (resize), "
                 f"got {self.size}"
             )
+        if self.test_size is not None:
+            checks.whole("test_size", self.test_size, at_least=1)
+            if self.test_size > self.resize:
+                raise ValueError(
+                    f"test_size: expected at most {self.resize}, the side of the square (resize), "
+                    f"got {self.test_size}"
+                )
         checks.choice("fit", self.fit, FITS)
         checks.finite("rescale", self.rescale, at_least=0)
         for name in ("mean", "std"):
@@ -104,6 +115,15 @@ class TransformSettings:
     def largest_side(self) -> int:
         """The side of the square after the largest random enlargement."""
         return int(self.resize * (1 + self.rescale) + 1e-9)
+
+    def at_test(self) -> TransformSettings:
+        """The same without chance: `size` is that of the test's crop.
+
+        >>> TransformSettings(size=224, rescale=0.3, test_size=256).at_test().size
+        256
+        """
+        side = self.test_size or self.size
+        return replace(self, size=side, test_size=None, mirror=False, rescale=0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: what `from_dict` takes."""
@@ -185,14 +205,16 @@ def train_transform(settings: TransformSettings | None = None) -> v2.Compose:
 
 
 def eval_transform(settings: TransformSettings | None = None) -> v2.Compose:
-    """Square, center crop, normalize: a (3, size, size) tensor, without chance.
+    """Square, center crop, normalize: a (3, side, side) tensor, without chance.
+
+    The side is `test_size`, or else `size`.
 
     >>> eval_transform()(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 224, 224])
     """
     from torchvision.transforms import v2
 
-    settings = settings or TransformSettings()
+    settings = (settings or TransformSettings()).at_test()
     return v2.Compose(
         [
             Square(settings.resize, settings.fit),

@@ -139,14 +139,17 @@ class TransformPart:
     fit: str = "squash"
     mirror: bool = True
     rescale: float = 0.0
+    test_size: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         typed_fields(self)
-        at_least(self, 1, "size", "resize")
-        if self.size is not None and self.resize is not None and self.size > self.resize:
-            raise ValueError(f"size: expected at most resize, {self.resize}, got {self.size}")
+        at_least(self, 1, "size", "resize", "test_size")
+        for name in ("size", "test_size"):
+            side = getattr(self, name)
+            if side is not None and self.resize is not None and side > self.resize:
+                raise ValueError(f"{name}: expected at most resize, {self.resize}, got {side}")
         known("fit", self.fit, FITS, what="fit")
         at_least(self, 0, "rescale")
         for value in self.std or ():

@@ -110,7 +110,8 @@ class Machine:
         if self.cache in PLACES:
             return self.cache
         part = job.recipe.transform
-        words = (job.data, job.recipe.model.backbone, part.size, part.resize, part.fit)
+        own = (job.recipe.model.backbone, part.size, part.test_size)
+        words = (job.data, *((part.resize,) if part.resize else own), part.fit)
         name = "-".join(str(word) for word in words if word is not None)
         return str(Path(self.cache) / name.replace("/", "_").replace(":", "_"))
 

@@ -87,10 +87,11 @@ def transform_settings(recipe: Recipe, model: nn.Module) -> TransformSettings:
     size = part.size or (wanted.size if wanted else defaults.size)
     return TransformSettings(
         size=size,
-        resize=part.resize or max(size, round(size * 8 / 7)),
+        resize=part.resize or max(size, part.test_size or 0, round(size * 8 / 7)),
         fit=part.fit,
         mirror=part.mirror,
         rescale=part.rescale,
+        test_size=part.test_size,
         mean=part.mean or (wanted.mean if wanted else defaults.mean),
         std=part.std or (wanted.std if wanted else defaults.std),
     )
