@@ -503,6 +503,23 @@ def test_the_gpu_makes_the_batches_that_the_cpu_makes(
         assert one.labels.tolist() == other.labels.tolist()
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_batches_do_not_pile_up_before_a_busy_gpu() -> None:
+    pictures = torch.zeros(64, 3, 64, 64, dtype=torch.uint8)
+    cache = PictureCache(pictures, torch.zeros(64, dtype=torch.int64), "squash")
+    settings = TransformSettings(size=64, resize=64)
+    size = 4 * pictures.numel()  # bytes of a batch of all of them as floats
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    for _ in range(3):  # validations: each a loader of its own
+        for _batch in CachedLoader(cache, [list(range(64))] * 40, settings, device="cuda"):
+            torch.cuda._sleep(10_000_000)  # some milliseconds
+    torch.cuda.synchronize()
+    assert torch.cuda.max_memory_allocated() - before < 12 * size
+    assert torch.cuda.memory_reserved() - before < 24 * size + 2**22
+
+
 def test_a_batch_is_what_its_crops_say(cache: PictureCache) -> None:
     batch = next(iter(CachedLoader(cache, [[3, 1]], SETTINGS, train=False)))
     expected = crop_batch(cache.pictures, torch.tensor([3, 1]), center_crops(2, SETTINGS), SETTINGS)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from kinspace.training import open_run
+from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.log import MetricsFile, read_metrics
 from kinspace.training.loop import Stopped
 from training.commands import assert_same_run
@@ -43,6 +45,21 @@ def test_a_run_goes_on_from_any_step_to_the_same_bits(method: str, tmp_path: Pat
         assert not open_run(folder).finished
         trained_net(folder, net(), method, resume=True, **options)
         assert_same_run(whole.folder, folder)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+def test_a_run_goes_on_on_a_gpu(optimizer: str, tmp_path: Path) -> None:
+    changes = {"schedule.steps": 9, "sampler.classes": 5, "sampler.samples": 8}
+    changes |= {"optimizer.name": optimizer}
+    options = {"changes": changes, "save": 3, "device": "cuda"}
+    whole = trained_net(tmp_path / "whole", net(), **options)
+    folder = tmp_path / "stopped"
+    with pytest.raises(Stopped):
+        trained_net(folder, net(Interrupted, at=5), **options)
+    gone_on = trained_net(folder, net(), resume=True, **options)
+    ends = [read_checkpoint(run.folder / "last.safetensors")[0] for run in (whole, gone_on)]
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
 
 
 def test_stopped_between_two_rows_it_writes_one_and_saves(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ A batch counts as given when the loop has got it; those that were made ahead are
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,6 +40,7 @@ from kinspace.data.transforms import TransformSettings
 __all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader", "in_order"]
 
 _AHEAD = 2  # batches on their way to the GPU while the model works
+_IN_FLIGHT = 6  # batches that are made or being worked on, at most
 
 
 class Batch(NamedTuple):
@@ -158,19 +160,31 @@ class CachedLoader:
         return Batch(images, labels=known, indices=table[0])
 
     def _ahead(self, numbered: Iterator[tuple[int, list[int]]]) -> Iterator[Batch]:
-        """Make batches on a thread and a stream of their own, before they are asked for."""
-        side = torch.cuda.Stream(self._device)
+        """Make batches on a thread and a stream of their own, before they are asked for.
 
-        def make(number: int, indices: list[int]) -> tuple[Batch, torch.cuda.Event]:
+        The host may be far ahead of a busy GPU. A batch is begun when the GPU has done with the
+        one `_IN_FLIGHT` before it, so that no more than these take memory.
+        """
+        side = _side_stream(self._device)
+
+        def make(
+            number: int, indices: list[int], room: torch.cuda.Event | None
+        ) -> tuple[Batch, torch.cuda.Event]:
+            if room is not None:
+                room.synchronize()
             with torch.cuda.stream(side):
                 return self._batch(number, indices), side.record_event()
 
         with ThreadPoolExecutor(1, thread_name_prefix="kinspace-batches") as thread:
             waiting: deque[Future[tuple[Batch, torch.cuda.Event]]] = deque()
+            used: deque[torch.cuda.Event] = deque()  # the ends of what was done with the last ones
             for number, indices in numbered:
-                waiting.append(thread.submit(make, number, indices))
+                room = used.popleft() if len(used) >= _IN_FLIGHT - _AHEAD else None
+                waiting.append(thread.submit(make, number, indices, room))
                 if len(waiting) > _AHEAD:
                     yield _received(*waiting.popleft().result())
+                    used.append(torch.cuda.Event(blocking=True))
+                    used[-1].record(torch.cuda.current_stream(self._device))
             while waiting:
                 yield _received(*waiting.popleft().result())
 
@@ -261,6 +275,12 @@ def _device(device: str | torch.device) -> torch.device:
     if device.type == "cuda" and device.index is None:  # tensors there have a number
         return torch.device("cuda", torch.cuda.current_device())
     return device
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all loaders: the memory that a stream has used is kept for that stream."""
+    return torch.cuda.Stream(device)
 
 
 def _staged(pictures: Tensor, rows: Tensor) -> Tensor:

@@ -138,13 +138,9 @@ def from_checkpoint(
     for name, value in _under("optimizer.", tensors).items():
         place, _, key = name.partition(".")
         moments.setdefault(int(place), {})[key] = value
-    for number, parameter in enumerate(_parameters(state.optimizer)):
-        if number in moments:
-            # Adam keeps its step count on the CPU, the rest beside the parameter
-            state.optimizer.state[parameter] = {
-                key: value if key == "step" else value.to(parameter.device)
-                for key, value in moments[number].items()
-            }
+    # PyTorch knows where each number belongs: Adam's step count, say, beside the parameter if fused
+    groups = state.optimizer.state_dict()["param_groups"]
+    state.optimizer.load_state_dict({"state": moments, "param_groups": groups})
     if state.average is not None:
         state.average.model.load_state_dict(_under("average.", tensors))
     state.precision.scaler.load_state_dict(dict(rest["scaler"]))
