@@ -42,6 +42,13 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     assert losses(again) == losses(run)
 
 
+def test_the_baselines_can_be_left_out(tmp_path: Path) -> None:
+    whole, bare = trained(tmp_path / "whole"), trained(tmp_path / "bare", baselines=False)
+    left_out = {"pixels", "untrained", "seconds"}
+    kept = {name: value for name, value in whole.results.items() if name not in left_out}
+    assert {name: value for name, value in bare.results.items() if name != "seconds"} == kept
+
+
 def test_the_chosen_weights_are_those_that_were_judged(tmp_path: Path) -> None:
     run = trained(tmp_path, changes={"optimizer.lr": 0.01})
     model = make_embedder(run.about["model"])

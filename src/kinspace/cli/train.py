@@ -67,6 +67,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         int, typer.Option("--log-every", min=1, help="Steps between rows of metrics.")
     ] = 10,
     skip_bad: SkipBad = False,
+    baselines: Annotated[
+        bool, typer.Option(help="Judge raw pixels and the untrained backbone too, at the end.")
+    ] = True,
     compiled: Annotated[bool, typer.Option("--compile", help="Through torch.compile.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it too.")] = False,
     quiet: Quiet = False,
@@ -105,6 +108,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 save=save,
                 log=log,
                 skip_bad=skip_bad,
+                baselines=baselines,
                 compile=compiled,
                 tensorboard=tensorboard,
                 quiet=quiet,

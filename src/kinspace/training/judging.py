@@ -45,11 +45,14 @@ def verdict(
     weights: Mapping[str, Mapping[str, Tensor]],
     test: Feed,
     *,
+    pixels: bool = True,
     views: int = 1,
     batch_size: int = 128,
 ) -> dict[str, Any]:
     """Retrieval measures of pixels and of each set of weights; "untrained" by its features."""
-    found: dict[str, Any] = {"pixels": _measures(embed_all(Pixels(), test), test)}
+    found: dict[str, Any] = {}
+    if pixels:
+        found["pixels"] = _measures(embed_all(Pixels(), test), test)
     for name, state in weights.items():
         model.load_state_dict(dict(state))
         what = "features" if name == "untrained" else "test"

@@ -40,6 +40,7 @@ class RunSettings:
     split: in place of the recipe's.
     save, log: steps from one checkpoint or row of metrics to the next.
     skip_bad: go on without pictures that cannot be read.
+    baselines: judge raw pixels and the untrained backbone too, at the end.
     compile: the model through torch.compile. graphs: else, on a GPU, as CUDA graphs.
 
     >>> RunSettings(precision="half")
@@ -57,6 +58,7 @@ class RunSettings:
     save: int = 200
     log: int = 10
     skip_bad: bool = False
+    baselines: bool = True
     channels_last: bool = True
     compile: bool = False
     graphs: bool = True

@@ -280,11 +280,19 @@ class _Job:
         if self.parts.validation is not None:
             results["validation_recall@1"] = state.best.recall
         if self.parts.test is not None:
-            start, _ = read_checkpoint(self.folder / "start.safetensors", device)
-            weights = {"untrained": start, "final": final}
+            weights = {"final": final}
+            if self.settings.baselines:
+                start, _ = read_checkpoint(self.folder / "start.safetensors", device)
+                weights = {"untrained": start, **weights}
             if chosen["step"] != state.step:
                 weights["selected"] = selected
-            results |= verdict(state.judged, weights, self.parts.test, views=self.recipe.test.views)
+            results |= verdict(
+                state.judged,
+                weights,
+                self.parts.test,
+                pixels=self.settings.baselines,
+                views=self.recipe.test.views,
+            )
             results.setdefault("selected", results["final"])  # the last step was chosen
         state.judged.load_state_dict(selected)
         if main_process():
