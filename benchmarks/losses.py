@@ -63,6 +63,7 @@ CASES: dict[str, Callable[[int, int], nn.Module]] = {
     "clustering": lambda classes, dim: losses.Clustering(),
     "density": lambda classes, dim: regularizers.DensityAdaptivity(classes, torch.rand(classes)),
     "divergence": lambda classes, dim: regularizers.Divergence(),
+    "adversarial": lambda classes, dim: regularizers.Adversarial(dim),
     "entropy": lambda classes, dim: regularizers.Entropy(),
     "global_statistics": lambda classes, dim: regularizers.GlobalStatistics(),
     "orthogonal": lambda classes, dim: regularizers.Orthogonal(),

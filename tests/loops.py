@@ -1067,6 +1067,49 @@ def divergence(
     return mean_of(terms, zero_of(embeddings))
 
 
+def adversarial_penalty(
+    embeddings: Tensor,
+    hidden: Tensor,
+    output: Tensor,
+    *,
+    groups: int | tuple[int, ...] = 3,
+    weight_penalty: float = 100.0,
+) -> Tensor:
+    """The embeddings see the similarity with fixed regressors, these with fixed embeddings."""
+    total = zero_of(embeddings, hidden, output)
+    by_size = sorted(learners(embeddings, groups), key=lambda learner: len(learner[0]))
+    row = column = 0
+    for i, smaller in enumerate(by_size):
+        for larger in by_size[i + 1 :]:
+            size, source = len(smaller[0]), len(larger[0])
+            first = hidden[row : row + source + 1]
+            second = output[:, column : column + size]
+            row, column = row + source + 1, column + size
+            by_embeddings, by_layers = [], []
+            for small, large in zip(smaller, larger, strict=True):
+                fixed = regressed(large, first.detach(), second.detach())
+                by_embeddings += squared_products(small, fixed)
+                fitted = regressed(large.detach(), first, second)
+                by_layers += squared_products(small.detach(), fitted)
+            seen, made = mean_of(by_embeddings, total * 0.0), mean_of(by_layers, total * 0.0)
+            total = total + seen - made - made.detach()
+            for layer in (first, second):
+                lengths = [(squared_norm(weights) - 1.0) ** 2 for weights in layer[:-1]]
+                excess = hinge(squared_norm(layer[-1]) - 1.0)
+                total = total + weight_penalty * (mean_of(lengths, total * 0.0) + excess)
+    return total
+
+
+def regressed(source: Tensor, first: Tensor, second: Tensor) -> list[Tensor]:
+    """What two layers make of a vector, one unit at a time; the last row is the bias."""
+    units = [hinge(dot(source, weights[:-1]) + weights[-1]) for weights in first.T]
+    return [dot(torch.stack(units), weights[:-1]) + weights[-1] for weights in second.T]
+
+
+def squared_products(first: Tensor, second: Sequence[Tensor]) -> list[Tensor]:
+    return [(one * other) ** 2 for one, other in zip(first, second, strict=True)]
+
+
 def entropy(embeddings: Tensor, *, bandwidth: float = 1.0) -> Tensor:
     count = len(embeddings)
     total = zero_of(embeddings)

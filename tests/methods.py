@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 import kinspace.losses
 import kinspace.regularizers
 from batches import NUM_CLASSES, Batch, all_triplets, random_centers, two_clusters_a_class
+from loops import learner_sizes
 
 Arguments = dict[str, Tensor]
 
@@ -76,6 +78,21 @@ def _pddm(batch: Batch, seed: int) -> Arguments:
         for name, shape in shapes.items()
     }
     return {**_labels(batch, seed), **layers}
+
+
+def _adversarial(batch: Batch, seed: int) -> Arguments:
+    """Regressors of 5 units between the three learners, some of their rows far from length 1."""
+    generator = torch.Generator().manual_seed(seed + 1000)
+    pairs = list(combinations(sorted(learner_sizes(3, batch.embeddings.shape[1])), 2))
+    shapes = {
+        "hidden": (sum(larger + 1 for _, larger in pairs), 5),
+        "output": (6, sum(smaller for smaller, _ in pairs)),
+    }
+    layers = {
+        name: 0.5 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        for name, shape in shapes.items()
+    }
+    return {"embeddings": batch.embeddings, **layers}
 
 
 def _triplets(batch: Batch, seed: int) -> Arguments:
@@ -218,6 +235,12 @@ METHODS = [
         "regularizers",
         _labels,
         [{}, {"margin": 0.1}, {"margin": 0.9, "mean_weight": 3.0}],
+    ),
+    Method(  # other groups, which are other shapes: test_adversarial.py
+        "adversarial_penalty",
+        "regularizers",
+        _adversarial,
+        [{}, {"groups": 3, "weight_penalty": 0.1}],
     ),
     Method("divergence", "regularizers", _embeddings, [{}, {"groups": 2, "margin": 2.3}]),
     Method("entropy", "regularizers", _embeddings, [{}, {"bandwidth": 0.5}]),

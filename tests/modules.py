@@ -64,6 +64,7 @@ MODULES: dict[str, Module] = {
     "proxy_nca": _centered("proxy_nca"),
     "softmax": _centered("softmax"),
     "triplet": _alone("triplet"),
+    "adversarial": Module(lambda num_classes, dim: REGISTRIES["adversarial"](dim, width=5)),
     "density": Module(
         lambda num_classes, dim: REGISTRIES["density"](
             num_classes, torch.linspace(0.5, 2.0, num_classes)

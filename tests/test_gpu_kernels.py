@@ -21,8 +21,8 @@ LAUNCHED: dict[Any, tuple[str, dict[str, int]]] = {
     kernels._normalize: ("bf16 bf16", {"AROUND": 2, "BLOCK": 1024}),
     kernels._pulls: ("bf16 bf16 fp32", {"AROUND": 2, "BLOCK": 1024}),
     kernels._normalize_back: ("bf16 bf16 fp32 bf16", {"AROUND": 2, "BLOCK": 1024}),
-    bias_relu._forward: ("bf16 fp32", {"ROWS": 64, "COLUMNS": 64}),
-    bias_relu._backward: ("bf16 bf16 bf16 fp32", {"ROWS": 256, "COLUMNS": 16}),
+    bias_relu._forward: ("bf16 fp32 bf16", {"unit": 8, "ROWS": 64, "COLUMNS": 64}),
+    bias_relu._backward: ("bf16 bf16 bf16 fp32", {"unit": 1, "ROWS": 256, "COLUMNS": 16}),
     medoids_kernel.greedy_steps: (
         "fp32 i64 i64 i64 i64 i64 fp64 fp32 i32 i32 i32 fp64 i32 i32 i64 fp64",
         {"PROGRAMS": 128, "CANDIDATES": 4, "MOVED": 32, "BLOCK": 512},

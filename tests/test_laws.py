@@ -611,7 +611,11 @@ FUNCTION_OF = {
     name: next(
         function
         for package in PACKAGES.values()
-        for function in (getattr(package, f"{name}_loss", None) or getattr(package, name, None),)
+        for function in (
+            getattr(package, f"{name}_loss", None)
+            or getattr(package, f"{name}_penalty", None)
+            or getattr(package, name, None),
+        )
         if function is not None
     )
     for name in MODULES
@@ -622,7 +626,7 @@ FUNCTION_OF = {
 def test_a_module_without_state_gives_what_its_function_gives(name: str) -> None:
     batch = random_batch(9)
     module = built(name, batch)
-    if MODULES[name].per_class or name in ("magnet", "cluster_nca", "pddm"):
+    if MODULES[name].per_class or name in ("magnet", "cluster_nca", "pddm", "adversarial"):
         return  # test_state.py
     takes_labels = "labels" in inspect.signature(FUNCTION_OF[name]).parameters
     expected = FUNCTION_OF[name](*(batch if takes_labels else batch[:1]))
@@ -644,6 +648,7 @@ COSINE = [
     "bier_loss",
     "hdc_loss",
     "divergence",
+    "adversarial_penalty",
     "proxy_nca_loss",
     "proxy_anchor_loss",
     "multi_similarity_loss",
@@ -683,7 +688,7 @@ PRODUCT = [
 # Ratios of distances: the scale cancels.
 WITHOUT_SCALE = ["nra_loss"]
 # Their learners are groups of dimensions: another basis is another choice of learners.
-GROUPED = {"bier_loss", "hdc_loss", "divergence"}
+GROUPED = {"bier_loss", "hdc_loss", "divergence", "adversarial_penalty"}
 # The difference of a pair is taken dimension by dimension, without its signs.
 BY_AXES = {"pddm_loss"}
 # The tables that live in the space of the embeddings, and so move and turn with it.

@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable
-from itertools import cycle
+from itertools import combinations, cycle
 from typing import Any
 
 import pytest
@@ -72,6 +72,7 @@ SIGNATURES = [
     "uniform_spread(centers)",
     "orthogonal(embeddings, labels)",
     "divergence(embeddings, *, groups=8, margin=1.0)",
+    "adversarial_penalty(embeddings, hidden, output, *, groups=3, weight_penalty=100.0)",
     "entropy(embeddings, *, bandwidth=1.0)",
     "global_statistics(embeddings, labels, *, margin=0.4, mean_weight=0.8)",  # ours, not printed
     "k_skewed_mean(values, k)",
@@ -221,6 +222,14 @@ def density(embeddings: Tensor, labels: Tensor) -> Tensor:
     return loops.density(embeddings, labels, targets, torch.linspace(0.5, 2.0, NUM_CLASSES))
 
 
+def adversarial(embeddings: Tensor, labels: Tensor) -> Tensor:
+    sizes = sorted(loops.learner_sizes(3, embeddings.shape[1]))
+    pairs = list(combinations(sizes, 2))
+    hidden = random_centers(1, num_classes=sum(larger + 1 for _, larger in pairs), dim=5)
+    output = random_centers(2, num_classes=6, dim=sum(smaller for smaller, _ in pairs))
+    return loops.adversarial_penalty(embeddings, hidden, output)
+
+
 CALLS: dict[str, Call] = {
     "n_pair_loss": on_batch(loops.n_pair_loss, norm_weight=0.1),
     "almn_loss": with_centers(loops.almn_loss),
@@ -257,6 +266,7 @@ CALLS: dict[str, Call] = {
     "orthogonal": on_batch(loops.orthogonal),
     "global_statistics": on_batch(loops.global_statistics),
     "divergence": on_rows(loops.divergence, groups=2, margin=2.3),
+    "adversarial_penalty": adversarial,
     "entropy": on_rows(loops.entropy),
     "log_exp_spread": on_rows(loops.log_exp_spread),
     "log_exp_spread_margin": on_rows(loops.log_exp_spread, margin=0.1),
@@ -276,8 +286,10 @@ def test_is_finite_and_connected_on_degenerate_batches(call: Call, batch: Batch)
     assert grad.isfinite().all()
 
 
-# These hold angles, weights or a range constant in the gradient, which finite differences do not.
+# These hold angles, weights or a range constant in the gradient, which finite differences do not;
+# of the adversarial one it is reversed.
 FROZEN = {
+    "adversarial_penalty",
     "almn_loss",
     "almn_loss_printed",
     "bier_loss",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -73,6 +74,42 @@ def plain(self: ConvReLU, x: Tensor) -> Tensor:
     return self.conv(x).relu_()  # type: ignore[no-any-return]
 
 
+def plain_block(self: Inception, x: Tensor) -> Tensor:
+    branches = (self.branch1, self.branch2, self.branch3, self.branch4)
+    return torch.cat([branch(x) for branch in branches], 1)
+
+
+def compare_parts() -> None:
+    """Maps of several branches, together and apart; with and without multiples of the unit."""
+    bias_relu.TILE, bias_relu.PROGRAMS = 256, 5
+    for sizes, dtype in product([(8, 16, 24), (3, 5, 1), (16, 70, 8)], DTYPES):
+        whole = halves(2, sum(sizes), 3, 5).to(dtype).requires_grad_()
+        biases = [halves(1, size, 1, 1).flatten().requires_grad_() for size in sizes]
+        grads = [torch.randn(2, size, 3, 5).to(dtype) for size in sizes]
+        want = bias_relu.split_bias_relu(whole, biases)  # not ready: through PyTorch
+        found = bias_relu._Split.apply(whole, *biases)
+        for one, other in zip(found, want, strict=True):
+            assert torch.equal(one, other.to(dtype))
+            assert one.is_contiguous(memory_format=LAST)
+        compare_slopes(found, want, [whole, *biases], grads, dtype)
+        maps = [halves(2, size, 3, 5).to(dtype).requires_grad_() for size in sizes]
+        want = [bias_relu.join_bias_relu(maps[0], maps[1:], biases[1:])]
+        found = [bias_relu._Join.apply(*maps, *biases[1:])]
+        assert torch.equal(found[0], want[0].to(dtype))
+        assert found[0].is_contiguous(memory_format=LAST)
+        compare_slopes(found, want, [*maps, *biases[1:]], [torch.cat(grads, 1)], dtype)
+
+
+def compare_slopes(
+    found: Any, want: Any, leaves: list[Tensor], grads: list[Tensor], dtype: torch.dtype
+) -> None:
+    mine = torch.autograd.grad(found, leaves, grads)
+    true = torch.autograd.grad(want, leaves, [g.to(w.dtype) for g, w in zip(grads, want)])  # noqa: B905
+    for one, other in zip(mine, true, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=4 * torch.finfo(dtype).eps, atol=1e-5)
+
+
 def with_biases(net: torch.nn.Module) -> torch.nn.Module:
     for name, parameter in net.named_parameters():
         if name.endswith("bias"):  # zero at the start: one left out would not show
@@ -109,7 +146,8 @@ def compare_a_block() -> None:
         for name, parameter in block.named_parameters():
             parameter.requires_grad_(frozen not in name)
         wanted = results(block, x)
-        with ready, mock.patch.object(ConvReLU, "forward", plain):
+        branches = mock.patch.object(Inception, "forward", plain_block)
+        with ready, branches, mock.patch.object(ConvReLU, "forward", plain):
             middle = results(block, x)  # pooling by the kernel alone
         with ready:
             found = results(block, x)
@@ -131,7 +169,7 @@ def compare_a_block() -> None:
             value.sum().backward()
 
 
-@pytest.mark.parametrize("what", ["compare_one_map", "compare_a_block"])
+@pytest.mark.parametrize("what", ["compare_one_map", "compare_parts", "compare_a_block"])
 def test_interpreted_kernels_give_what_torch_gives(what: str) -> None:
     call_interpreted("test_models_bias_relu", what)
 
@@ -199,6 +237,7 @@ def test_a_whole_net_on_a_gpu_gives_what_torch_gives(monkeypatch: pytest.MonkeyP
     x = torch.randn(8, 3, 96, 96).contiguous(memory_format=LAST).cuda()
     fused, fused_half = results(net, x), results(net, x, torch.bfloat16)
     monkeypatch.setattr(ConvReLU, "forward", plain)
+    monkeypatch.setattr(Inception, "forward", plain_block)
     exact, plain_half = results(net, x), results(net, x, torch.bfloat16)
     assert max(gaps(fused, exact).values()) < 1e-4
     # rounding turns some ReLUs over: the gradients of first layers are some percent off, either way

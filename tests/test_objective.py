@@ -15,7 +15,8 @@ LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 def parts(name: str, scale: float) -> torch.Tensor:
     """A regularizer's value beside a loss, for embeddings of another length."""
     embeddings = scale * torch.randn(6, 4, generator=torch.Generator().manual_seed(3))
-    module = make_regularizer(name, {}, num_classes=3)
+    torch.manual_seed(0)  # the same regressors
+    module = make_regularizer(name, {}, num_classes=3, dim=4)
     term = Term(name, module, centers="batch")
     return Objective(Contrastive(), [term])(embeddings, LABELS)[1][name]  # type: ignore[no-any-return]
 

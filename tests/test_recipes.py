@@ -47,7 +47,8 @@ def _read(folder: Path, text: str) -> Recipe:
 
 def test_every_loss_has_a_default_recipe_of_its_name() -> None:
     defaults = recipe_names("defaults")
-    assert set(defaults) == {*LOSSES, "density", "skewed_mean", "skewed_mean_power", "smart_mining"}
+    more = {"abe", "density", "skewed_mean", "skewed_mean_power", "smart_mining"}
+    assert set(defaults) == {*LOSSES} | more
     for name in LOSSES:
         assert read_recipe(name).loss.name == name
 
@@ -55,7 +56,7 @@ def test_every_loss_has_a_default_recipe_of_its_name() -> None:
 def test_the_names_are_the_files_and_no_name_is_in_both_folders() -> None:
     files = sorted(path.stem for path in FOLDER.glob("*/*.toml"))
     assert sorted(NAMES) == files
-    assert len(set(files)) == len(files) == 61
+    assert len(set(files)) == len(files) == 62
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,7 +90,7 @@ def test_every_recipe_builds_and_its_batches_give_a_finite_gradient(name: str) -
     terms = [
         Term(
             part.name,
-            make_regularizer(part.name, part.options, num_classes=classes),
+            make_regularizer(part.name, part.options, num_classes=classes, dim=dim),
             part.weight,
             part.centers,
         )

@@ -2,9 +2,10 @@
 
     total = loss + sum_k weight_k * regularizer_k
 
-Regularizers of embeddings (density, divergence, orthogonal, entropy, global statistics) see the
-batch at length 1, as their papers define them, whatever length the loss is given. Those of class
-centers (the spreads) see the proxies of the loss, or the class means of the batch.
+Regularizers of embeddings (density, divergence, adversarial, orthogonal, entropy, global
+statistics) see the batch at length 1, as their papers define them, whatever length the loss is
+given. Those of class centers (the spreads) see the proxies of the loss, or the class means of the
+batch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kinspace.numerics import unit
 from kinspace.pairs import class_sums
 from kinspace.regularizers import (
     REGULARIZERS,
+    Adversarial,
     DensityAdaptivity,
     Divergence,
     Entropy,
@@ -32,7 +34,14 @@ from kinspace.regularizers import (
 __all__ = ["Objective", "Term", "make_loss", "make_regularizer"]
 
 CENTERS = ("proxies", "batch")
-_OF_EMBEDDINGS = (DensityAdaptivity, Divergence, Entropy, GlobalStatistics, Orthogonal)
+_OF_EMBEDDINGS = (
+    Adversarial,
+    DensityAdaptivity,
+    Divergence,
+    Entropy,
+    GlobalStatistics,
+    Orthogonal,
+)
 _OF_CLUSTERS = (ClusterNCA, Magnet)
 
 
@@ -161,9 +170,10 @@ def make_regularizer(
     options: Mapping[str, Any],
     *,
     num_classes: int,
+    dim: int | None = None,
     original: Tensor | None = None,
 ) -> nn.Module:
-    """A regularizer of `REGULARIZERS` by name.
+    """A regularizer of `REGULARIZERS` by name, for so many classes and dimensions as `make_loss`.
 
     original: the densities before training, for density adaptivity.
 
@@ -171,7 +181,7 @@ def make_regularizer(
     torch.Size([3])
     """
     made = checks.named("regularizer", name, REGULARIZERS)
-    return _made(made, options, num_classes=num_classes, original=original)
+    return _made(made, options, num_classes=num_classes, dim=dim, original=original)
 
 
 def _made(cls: type[nn.Module], options: Mapping[str, Any], **known: Any) -> nn.Module:

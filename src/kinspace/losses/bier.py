@@ -14,8 +14,8 @@ Opitz et al., BIER: Boosting independent embeddings robustly, ICCV 2017, and Dee
 with BIER, TPAMI 2018 (arXiv 1801.04815). Constants, the two means, the first weight and the
 derivative by z (by s it would be larger by scale or cost scale) are those of the authors' published
 code. Left out are both auxiliary losses that make the learners differ: they act on the embedding
-layer alone and hold its weights' lengths at 1, which a loss on embeddings does not see. So also the
-adversarial regressors of A-BIER: what is here is BIER without them.
+layer alone and hold its weights' lengths at 1, which a loss on embeddings does not see. That of
+A-BIER is there for embeddings, as the regularizer `adversarial`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from kinspace.models.backbones import BACKBONES, Backbone, make_backbone
 from kinspace.models.embedder import Embedder, make_embedder
+from kinspace.models.ensembles import Attention
 from kinspace.models.googlenet import GoogLeNet
 from kinspace.models.head import POOLINGS, Head, pool
 from kinspace.models.preprocessing import Preprocessing
@@ -13,6 +14,7 @@ from kinspace.models.weights import load_weights, read_weights, save_weights
 __all__ = [
     "BACKBONES",
     "POOLINGS",
+    "Attention",
     "Backbone",
     "Embedder",
     "GoogLeNet",

@@ -2,7 +2,8 @@
 
 A name is looked up in `BACKBONES`, then in timm, then in torchvision; "timm:NAME" and
 "torchvision:NAME" say which. Weights come from a safetensors file (`weights`), or from the library
-of the model (`pretrained`, needs network), or are random by `seed`.
+of the model (`pretrained`, needs network), or are random by `seed`. Of our own nets, googlenet and
+small can have several learners: `attention`, `depths` (`kinspace.models.ensembles`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
+from kinspace.models.ensembles import Attention
 from kinspace.models.googlenet import GoogLeNet
 from kinspace.models.preprocessing import Preprocessing
 from kinspace.models.small import SmallNet
@@ -34,7 +36,7 @@ from kinspace.models.zoo import (
     torchvision_names,
 )
 
-__all__ = ["BACKBONES", "Backbone", "find_backbone", "make_backbone"]
+__all__ = ["BACKBONES", "Backbone", "count_learners", "find_backbone", "make_backbone"]
 
 BACKBONES: dict[str, Callable[..., Any]] = {
     "googlenet": GoogLeNet,
@@ -42,6 +44,7 @@ BACKBONES: dict[str, Callable[..., Any]] = {
     "two_conv": TwoConv,
 }
 LIBRARIES = {"timm": (timm_names, from_timm), "torchvision": (torchvision_names, from_torchvision)}
+DEPTHS = 3  # of those of our nets that have any
 NOT_OPTIONS = ("in_channels", "num_classes")  # decided here
 OF_EMBEDDER = "backbone.trunk."  # where an Embedder's weights have those of its backbone
 
@@ -49,25 +52,46 @@ OF_EMBEDDER = "backbone.trunk."  # where an Embedder's weights have those of its
 class Backbone(nn.Module):
     """A net that gives a feature map (batch, channels, height, width), or tokens.
 
-    Tokens are (batch, tokens, channels); `prefix_tokens` of them come before the patches' own.
-    `features` is the number of channels, `preprocessing` how it wants its pictures, `ignored` the
-    keys of a weight file that had no place: those of its classifier. Made by `make_backbone`.
+    Tokens are (batch, tokens, channels); `prefix_tokens` of them come before the patches' own. With
+    learners it gives a tuple of maps, one for each, by attention masks or at several depths.
+    `features` is the number of channels, with learners of each; `preprocessing` how it wants its
+    pictures, `ignored` the keys of a weight file that had no place: those of its classifier. Made
+    by `make_backbone`.
 
     >>> make_backbone("googlenet")(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 1024, 2, 2])
     """
 
-    def __init__(self, trunk: Trunk, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        trunk: Trunk,
+        config: Mapping[str, Any],
+        *,
+        attention: Attention | None = None,
+        depths: bool = False,
+    ) -> None:
         super().__init__()
-        self.trunk = trunk.module
-        self.features = trunk.channels
+        self.trunk: Any = trunk.module
+        self.attention = attention
+        self.depths = depths
+        self.features: int | tuple[int, ...] = trunk.channels
+        if attention is not None:
+            self.features = (trunk.channels,) * attention.learners
+        elif depths:
+            self.features = self.trunk.depths  # type: ignore[assignment]
         self.preprocessing: Preprocessing = trunk.preprocessing
         self.prefix_tokens = trunk.prefix_tokens
         self.ignored: tuple[str, ...] = ()
         self._config = dict(config)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Pictures (batch, in_channels, height, width) -> map or tokens."""
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Pictures (batch, in_channels, height, width) -> map or tokens, or a map a learner."""
+        if self.attention is not None:
+            masked = self.attention(self.trunk.early(x))  # (learners * batch, ...)
+            maps = self.trunk.late(masked)[-1].unflatten(0, (self.attention.learners, -1))
+            return maps.unbind()  # type: ignore[no-any-return]
+        if self.depths:
+            return self.trunk.late(self.trunk.early(x))  # type: ignore[no-any-return]
         features = run_features(self.trunk, x)
         if features.ndim == 4 and features.shape[1] != self.features:
             return features.permute(0, 3, 1, 2)  # some transformers have the channels last
@@ -78,12 +102,14 @@ class Backbone(nn.Module):
         return {**self._config, "options": dict(self._config["options"])}
 
 
-def make_backbone(
+def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
     name: str,
     *,
     pretrained: bool = False,
     weights: str | PathLike[str] | None = None,
     in_channels: int = 3,
+    attention: int = 0,
+    depths: bool = False,
     options: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Backbone:
@@ -92,6 +118,7 @@ def make_backbone(
     weights: a safetensors file with the keys of the model, or one an Embedder was saved to. Every
     key must fit; those of a classifier are left out and named in `ignored`. With another number of
     in_channels the first convolution is fitted (`zoo.recolored`). options go to the model.
+    attention: so many learners by masks, 0: none; depths: learners at several depths.
 
     >>> backbone = make_backbone("small", options={"width": 8})
     >>> backbone.features, backbone.preprocessing.size
@@ -105,14 +132,40 @@ def make_backbone(
         raise ValueError("expected pretrained or a weights file, got both: choose one")
     options = dict(options or {})
     library, short = find_backbone(name)
+    learners = count_learners(name, attention, depths=depths)
+    config = {"name": name, "in_channels": in_channels, "options": options, "seed": seed}
+    if learners:
+        config |= {"depths": True} if depths else {"attention": attention}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs as well
         trunk = _build(library, short, pretrained, in_channels, options)
-    config = {"name": name, "in_channels": in_channels, "options": options, "seed": seed}
-    backbone = Backbone(trunk, config)
-    if weights is not None:
-        backbone.ignored = _load(backbone.trunk, weights, trunk.classifier)
+        ignored = () if weights is None else _load(trunk.module, weights, trunk.classifier)
+        net: Any = trunk.module  # its weights are loaded: the attention begins with copies of some
+        masks = net.make_attention(attention) if attention else None
+    backbone = Backbone(trunk, config, attention=masks, depths=depths)
+    backbone.ignored = ignored
     return backbone
+
+
+def count_learners(name: str, attention: int, *, depths: bool) -> int:
+    """How many learners a backbone is to have, 0: no ensemble; what cannot be is an error.
+
+    >>> count_learners("small", 8, depths=False), count_learners("googlenet", 0, depths=True)
+    (8, 3)
+    """
+    if not checks.whole("attention", attention, at_least=0) and not depths:
+        return 0
+    able = [known for known, net in BACKBONES.items() if hasattr(net, "late")]
+    if name not in able:
+        key = "attention" if attention else "depths"
+        none = 0 if attention else "false"
+        raise ValueError(
+            f"{key}: it is for the backbones {' and '.join(able)}, got {name!r}; "
+            f"set {key} to {none}, or choose one of these"
+        )
+    if attention and depths:
+        raise ValueError(f"attention: expected 0 with depths, got {attention}: choose one of them")
+    return attention or DEPTHS
 
 
 def find_backbone(name: str) -> tuple[str, str]:

@@ -17,8 +17,8 @@ from kinspace.models.roles import batch_norms, freeze_batch_norm
 __all__ = ["Embedder", "make_embedder"]
 
 KEYS = {
-    "backbone": ("name", "in_channels", "options", "seed"),
-    "head": ("dim", "pooling", "dropout", "normalize", "groups", "seed"),
+    "backbone": ("name", "in_channels", "attention", "depths", "options", "seed"),
+    "head": ("dim", "pooling", "dropout", "normalize", "groups", "mirror", "seed"),
 }
 
 
@@ -49,8 +49,16 @@ class Embedder(nn.Module):
         return getattr(self.backbone, "preprocessing", None)
 
     def features(self, x: Tensor) -> Tensor:
-        """Pooled features before the embedding layer: (batch, features)."""
-        return self.head.pool(self.backbone(x))
+        """Pooled features before the embedding layer: (batch, features).
+
+        With learners (`kinspace.models.ensembles`) those of all of them in a row. With a head that
+        wants it, in eval mode the mean over the pictures and their mirror images: of embeddings
+        too, since the layer is linear.
+        """
+        pooled = self.head.pool(self.backbone(x))
+        if not self.head.mirror or self.training:
+            return pooled
+        return (pooled + self.head.pool(self.backbone(x.flip(-1)))) / 2
 
     def forward(self, x: Tensor, *, normalize: bool | None = None) -> Tensor:
         """Embeddings (batch, dim). normalize None: length 1 in eval mode, in training if chosen."""
@@ -130,5 +138,10 @@ def make_embedder(
     if "name" not in of_backbone:
         raise ValueError("backbone: expected a name, there is none")
     backbone = make_backbone(**of_backbone, pretrained=pretrained, weights=weights)
-    head = Head(backbone.features, **of_head, prefix_tokens=backbone.prefix_tokens)
+    head = Head(
+        backbone.features,
+        **of_head,
+        prefix_tokens=backbone.prefix_tokens,
+        shared=backbone.attention is not None,
+    )
     return Embedder(backbone, head)

@@ -6,6 +6,9 @@ response normalization, pooling that rounds sizes up:
     conv1 7x7/2 - pool - LRN - conv2 1x1 - conv3 3x3 - LRN - pool - 3a 3b - pool
     - 4a 4b 4c 4d 4e - pool - 5a 5b - mean over the map - fc
 
+`early` ends with the pooling after 3b, where ABE has its attention; `late` gives the maps after 4a,
+4d and 5b, the depths of HDC's learners (`kinspace.models.ensembles`).
+
 A side of 227 or 224 ends as a map of 7x7. Keys are those of the converted Caffe weights
 (`inception3a.branch2.0.conv.weight`); red, green and blue in 0 .. 1, normalized by
 `preprocessing`: BGR order and the range 0 .. 255 are folded into the first convolution.
@@ -17,13 +20,17 @@ al. (2015) have it.
 
 from __future__ import annotations
 
+from copy import deepcopy
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace.data.transforms import NORMALIZATIONS
 from kinspace.models import kernels
-from kinspace.models.bias_relu import bias_relu
+from kinspace.models.bias_relu import bias_relu, join_bias_relu, split_bias_relu
+from kinspace.models.ensembles import Attention
 from kinspace.models.lrn import LocalResponseNorm
 from kinspace.models.max_pool import MaxPool
 from kinspace.models.preprocessing import Preprocessing
@@ -42,6 +49,8 @@ BLOCKS: dict[str, tuple[int, int, tuple[int, int], tuple[int, int], int]] = {
     "5a": (832, 256, (160, 320), (32, 128), 128),
     "5b": (832, 384, (192, 384), (48, 128), 128),
 }
+EARLY = ("3a", "3b")
+DEPTHS = {"4a": 512, "4d": 528, "5b": 1024}  # blocks and their channels
 
 
 class ConvReLU(nn.Module):
@@ -76,8 +85,22 @@ class Inception(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, inputs, height, width) -> (batch, the branches' channels, height, width)."""
+        if kernels.ready(x):
+            return self._in_fewer_passes(x)
         branches = (self.branch1, self.branch2, self.branch3, self.branch4)
         return torch.cat([branch(x) for branch in branches], 1)
+
+    def _in_fewer_passes(self, x: Tensor) -> Tensor:
+        """The three 1x1 convolutions of x as one; the branches' ends written side by side."""
+        firsts: list[Any] = [self.branch1.conv, self.branch2[0].conv, self.branch3[0].conv]
+        lasts: list[Any] = [self.branch2[1].conv, self.branch3[1].conv, self.branch4[1].conv]
+        y = functional.conv2d(x, torch.cat([conv.weight for conv in firsts]))
+        one, *rest = split_bias_relu(y, [conv.bias for conv in firsts])
+        maps = [
+            functional.conv2d(inputs, conv.weight, padding=conv.padding)
+            for inputs, conv in zip((*rest, self.branch4[0](x)), lasts, strict=True)
+        ]
+        return join_bias_relu(one, maps, [conv.bias for conv in lasts])
 
 
 class GoogLeNet(nn.Module):
@@ -88,6 +111,7 @@ class GoogLeNet(nn.Module):
     """
 
     channels = 1024
+    depths = tuple(DEPTHS.values())
     classifier = ("fc",)
 
     def __init__(self, num_classes: int = 0, *, in_channels: int = 3) -> None:
@@ -104,15 +128,35 @@ class GoogLeNet(nn.Module):
         self.norm = LocalResponseNorm(5, alpha=1e-4, beta=0.75, k=1.0)
         self.fc = nn.Linear(self.channels, num_classes) if num_classes else None
 
-    def forward_features(self, x: Tensor) -> Tensor:
-        """(batch, in_channels, height, width) -> (batch, 1024, height / 32, width / 32)."""
+    def early(self, x: Tensor) -> Tensor:
+        """(batch, in_channels, height, width) -> (batch, 480, height / 16, width / 16)."""
         x = self.norm(self.pool(self.conv1(x)))
         x = self.pool(self.norm(self.conv3(self.conv2(x))))
+        for name in EARLY:
+            x = self._block(name)(x)
+        return self.pool(x)  # type: ignore[no-any-return]
+
+    def late(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The map of `early` -> those after the blocks of DEPTHS; the last is the net's."""
+        maps = []
         for name in BLOCKS:
-            if name in ("4a", "5a"):
-                x = self.pool(x)
-            x = self.get_submodule(f"inception{name}")(x)
-        return x
+            if name not in EARLY:
+                x = self._block(name)(self.pool(x) if name == "5a" else x)
+                if name in DEPTHS:
+                    maps.append(x)
+        return tuple(maps)
+
+    def make_attention(self, learners: int) -> Attention:
+        """Masks for the map of `early`, by copies of 4a to 4e as they are now: pretrained ones."""
+        blocks = [deepcopy(self._block(name)) for name in BLOCKS if name.startswith("4")]
+        return Attention(nn.Sequential(*blocks), 480, 832, learners)
+
+    def _block(self, name: str) -> nn.Module:
+        return self.get_submodule(f"inception{name}")
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """(batch, in_channels, height, width) -> (batch, 1024, height / 32, width / 32)."""
+        return self.late(self.early(x))[-1]
 
     def forward(self, x: Tensor) -> Tensor:
         """The feature map, or with a classifier its logits (batch, num_classes)."""

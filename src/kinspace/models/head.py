@@ -14,6 +14,9 @@ dimensions is normalized by itself, all to one length, so that the whole has it 
 on inner products (N-pair, ALMN) live or die by the length: of unnormalized embeddings `calibrate`
 sets the one they start with. The layer starts from a normal distribution of variance 1 / dim, which
 keeps the length of its input on average, and bias 0.
+
+A backbone with learners (`kinspace.models.ensembles`) gives a map for each; their pooled features
+stand in a row, and the layer makes each group of dimensions of one learner's.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.learners import group_sizes, unit_groups
+from kinspace.models.ensembles import LearnerLayers, learner_sizes
 from kinspace.numerics import raise_half
 
 __all__ = ["POOLINGS", "Head", "pool"]
@@ -69,6 +73,10 @@ def pool(features: Tensor, pooling: str = "avg", *, prefix_tokens: int = 0) -> T
 class Head(nn.Module):
     """Pooling and the embedding layer (module docstring). dim None: the pooled features themselves.
 
+    in_features: of the one map, or of each of several. With `groups` each of these is a learner's,
+    shared: with one layer for all; without, one layer takes them all. mirror: at test an `Embedder`
+    pools the picture and its mirror image, and takes the mean.
+
     >>> head = Head(8, 4, seed=1)
     >>> head(torch.rand(2, 8, 3, 3)).shape
     torch.Size([2, 4])
@@ -78,18 +86,22 @@ class Head(nn.Module):
 
     def __init__(  # noqa: PLR0913 (an option each for a key of the recipe)
         self,
-        in_features: int,
+        in_features: int | Sequence[int],
         dim: int | None = 512,
         *,
         pooling: str = "avg",
         dropout: float = 0.0,
         normalize: bool | float = False,
         groups: int | Sequence[int] | None = None,
+        mirror: bool = False,
         seed: int = 0,
         prefix_tokens: int = 0,
+        shared: bool = False,
     ) -> None:
         super().__init__()
-        checks.whole("in_features", in_features, at_least=1)
+        inputs = list(in_features) if isinstance(in_features, Sequence) else [in_features]
+        for features in inputs:
+            checks.whole("in_features", features, at_least=1)
         if dim is not None:
             checks.whole("dim", dim, at_least=1)
         if checks.finite("dropout", dropout, at_least=0) >= 1:
@@ -99,14 +111,22 @@ class Head(nn.Module):
         self.length = checks.positive("normalize", float(normalize) or 1.0)  # true is 1
         self.seed = checks.whole("seed", seed, at_least=0)
         self.prefix_tokens = checks.whole("prefix_tokens", prefix_tokens, at_least=0)
-        self.dim = in_features if dim is None else dim
+        self.dim = sum(inputs) if dim is None else dim
         self.groups = None if groups is None else group_sizes(groups, self.dim)
+        self.mirror = bool(mirror)
+        sizes = [self.dim]
+        if isinstance(in_features, Sequence) and (shared or groups is not None):
+            sizes = learner_sizes(len(inputs), groups, dim, shared=shared)
+        else:
+            inputs = [sum(inputs)]
         self.dropout = nn.Dropout(dropout)
-        self.linear = None if dim is None else _embedding_layer(in_features, dim, seed)
+        self.linear = None if dim is None else _embedding_layer(inputs, sizes, seed, shared=shared)
 
-    def pool(self, features: Tensor) -> Tensor:
-        """A map or tokens pooled to vectors (batch, in_features)."""
-        return pool(features, self.pooling, prefix_tokens=self.prefix_tokens)
+    def pool(self, features: Tensor | Sequence[Tensor]) -> Tensor:
+        """A map or tokens pooled to vectors (batch, in_features); of several all in a row."""
+        if isinstance(features, Tensor):
+            return pool(features, self.pooling, prefix_tokens=self.prefix_tokens)
+        return torch.cat([self.pool(each) for each in features], 1)
 
     def embed(self, pooled: Tensor, *, normalize: bool | None = None) -> Tensor:
         """Pooled features (batch, in_features) -> embeddings (batch, dim), float32 or better.
@@ -126,7 +146,9 @@ class Head(nn.Module):
     def _unit(self, embeddings: Tensor) -> Tensor:
         return unit_groups(embeddings, self.groups or [self.dim])
 
-    def forward(self, features: Tensor, *, normalize: bool | None = None) -> Tensor:
+    def forward(
+        self, features: Tensor | Sequence[Tensor], *, normalize: bool | None = None
+    ) -> Tensor:
         """`pool`, then `embed`."""
         return self.embed(self.pool(features), normalize=normalize)
 
@@ -146,20 +168,21 @@ class Head(nn.Module):
         checks.positive("norm", norm)
         if self.linear is None:
             raise ValueError("calibrate: expected a head with an embedding layer, got dim=None")
-        outputs = self.linear(pooled.to(self.linear.weight.dtype))
+        parameters = list(self.linear.parameters())
+        outputs = self.linear(pooled.to(parameters[0].dtype))
         before = float(outputs.norm(dim=1).mean())
         if not 0 < before < float("inf"):
             raise ValueError(
                 f"calibrate: expected outputs of a finite length above 0, got {before:g} on average"
             )
-        self.linear.weight.mul_(norm / before)
-        self.linear.bias.mul_(norm / before)
+        for parameter in parameters:
+            parameter.mul_(norm / before)
         return before
 
     def config(self) -> dict[str, Any]:
         """The options, plain values: what `Head(in_features, **config)` takes.
 
-        Not what the backbone decides: in_features and prefix_tokens.
+        Not what the backbone decides: in_features, prefix_tokens and shared.
         """
         return {
             "dim": None if self.linear is None else self.dim,
@@ -167,13 +190,24 @@ class Head(nn.Module):
             "dropout": self.dropout.p,
             "normalize": self.normalize if self.length == 1 else self.length,
             **({} if self.groups is None else {"groups": self.groups}),
+            **({"mirror": True} if self.mirror else {}),
             "seed": self.seed,
         }
 
 
-def _embedding_layer(in_features: int, dim: int, seed: int) -> nn.Linear:
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, in_features, dim)
+def _embedding_layer(
+    inputs: Sequence[int], sizes: Sequence[int], seed: int, *, shared: bool
+) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
+    if len(inputs) == 1:
+        return _linear(inputs[0], sizes[0], generator)
+    count = 1 if shared else len(inputs)
+    layers = [_linear(*pair, generator) for pair in zip(inputs[:count], sizes[:count], strict=True)]
+    return LearnerLayers(layers, inputs)
+
+
+def _linear(in_features: int, dim: int, generator: torch.Generator) -> nn.Linear:
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, in_features, dim)
     nn.init.normal_(layer.weight, std=dim**-0.5, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

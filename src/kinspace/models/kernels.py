@@ -130,8 +130,10 @@ def _unpool(grad, place, result, values, channels, height, width, rows, columns,
         valid = inside & (high >= 0) & (wide >= 0) & (up < rows) & (over < columns)
         valid = valid & (up * stride == high) & (over * stride == wide)
         source = ((picture * rows + up) * columns + over) * channels + channel
-        mine = valid & (tl.load(place + source, mask=valid, other=255) == step)
-        total += tl.load(grad + source, mask=mine, other=0.0).to(tl.float32)
+        mine = tl.load(place + source, mask=valid, other=255) == step
+        # read whether mine or not: eight neighbors in one instruction
+        slope = tl.load(grad + source, mask=valid, other=0.0).to(tl.float32)
+        total += tl.where(mine, slope, 0.0)
     tl.store(result + at, total.to(result.dtype.element_ty), mask=inside)
 
 

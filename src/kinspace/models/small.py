@@ -8,6 +8,9 @@ The stem divides the side by 4 from 64 pixels on, by 2 from 40 on, and else not 
 last map has a few positions for any side: 3x3 for 96 pixels, 4x4 for 28. At the default width of 16
 a picture of 96 pixels costs 10 million multiplications forward.
 
+For ensembles (`kinspace.models.ensembles`) the net is cut after its second stage: there is the
+attention, and the learners' depths are this and the two later stages (our choice).
+
 He et al., Deep residual learning for image recognition, 2016, Fig. 2 (the basic block).
 """
 
@@ -17,6 +20,7 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.data.transforms import NORMALIZATIONS
+from kinspace.models.ensembles import Attention
 from kinspace.models.preprocessing import Preprocessing
 
 __all__ = ["SmallNet"]
@@ -62,6 +66,8 @@ class SmallNet(nn.Module):
         checks.whole("blocks", blocks, at_least=1)
         checks.whole("size", size, at_least=8)
         self.channels = 8 * width
+        self.depths = (2 * width, 4 * width, 8 * width)
+        self._blocks = blocks
         self.preprocessing = Preprocessing.of(
             NORMALIZATIONS["imagenet"], size, in_channels=in_channels
         )
@@ -76,6 +82,20 @@ class SmallNet(nn.Module):
                 inputs = outputs
         self.stages = nn.Sequential(*stages)
 
+    def early(self, x: Tensor) -> Tensor:
+        """Pictures -> the map of the second stage (batch, 2 width, height, width)."""
+        return self.stages[: 2 * self._blocks](self.stem(x))  # type: ignore[no-any-return]
+
+    def late(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The map of `early` -> itself and those of the last two stages."""
+        third = self.stages[2 * self._blocks : 3 * self._blocks](x)
+        return x, third, self.stages[3 * self._blocks :](third)
+
+    def make_attention(self, learners: int) -> Attention:
+        """Masks for the map of `early`, by one new block of twice its channels."""
+        inputs, width = self.depths[:2]
+        return Attention(Block(inputs, width, 1), inputs, width, learners)
+
     def forward(self, x: Tensor) -> Tensor:
         """(batch, in_channels, height, width) -> (batch, 8 width, height', width')."""
-        return self.stages(self.stem(x))  # type: ignore[no-any-return]
+        return self.late(self.early(x))[-1]

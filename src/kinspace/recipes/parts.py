@@ -13,6 +13,8 @@ from kinspace import checks
 from kinspace.data.transforms import FITS
 from kinspace.learners import group_sizes
 from kinspace.losses import LOSSES
+from kinspace.models.backbones import count_learners
+from kinspace.models.ensembles import learner_sizes
 from kinspace.models.head import POOLINGS
 from kinspace.recipes.backbones import fitted_backbone_options, known_backbone
 from kinspace.recipes.fields import above_zero, at_least, below_one, typed_fields
@@ -94,9 +96,12 @@ class ModelPart:
     weights: a safetensors file; it goes before `pretrained`, which then is false. dim: of the
     embeddings, None: no embedding layer. pool: "avg", "max", "both" or "token". normalize: in
     training to `length` (at test always, to 1). groups: of dimensions, each normalized by itself;
-    how many or their sizes (`kinspace.learners`), None: the whole vector. start_norm: the mean norm
-    of the embeddings the head starts at where they are not normalized; None leaves the
-    initialization. options: of the backbone.
+    how many or their sizes (`kinspace.learners`), None: the whole vector. attention: so many
+    learners see the net through masks of their own, 0: none; depths: the learners sit at several
+    depths of the net (`kinspace.models.ensembles`). Each takes one of the groups; depths without
+    groups: one layer takes the features of all depths. mirror: at test the mean over the picture
+    and its mirror image. start_norm: the mean norm of the embeddings the head starts at where they
+    are not normalized; None leaves the initialization. options: of the backbone.
     """
 
     backbone: str = "small"
@@ -108,6 +113,9 @@ class ModelPart:
     normalize: bool = True
     length: float = 1.0
     groups: int | tuple[int, ...] | None = None
+    attention: int = 0
+    depths: bool = False
+    mirror: bool = False
     start_norm: float | None = 1.0
     freeze_batch_norm: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -125,6 +133,9 @@ class ModelPart:
         at_least(self, 1, "dim")
         if self.groups is not None and self.dim is not None:
             group_sizes(self.groups, self.dim)
+        learners = count_learners(self.backbone, self.attention, depths=self.depths)
+        if learners and (self.attention or self.groups is not None):
+            learner_sizes(learners, self.groups, self.dim, shared=bool(self.attention))
         known("pool", self.pool, POOLINGS, what="pooling")
         below_one("dropout", self.dropout)
         above_zero(self, "length", "start_norm")

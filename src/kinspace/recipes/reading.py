@@ -24,7 +24,7 @@ def recipe_names(folder: str | None = None) -> list[str]:
     folder: "defaults" or "papers" for these alone.
 
     >>> recipe_names("defaults")[:3]
-    ['almn', 'angular', 'bier']
+    ['abe', 'almn', 'angular']
     """
     return [name for each in FOLDERS if folder in (None, each) for name in _files(each)]
 

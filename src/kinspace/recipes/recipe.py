@@ -240,7 +240,9 @@ def _built(loss: LossPart, regularizers: tuple[RegularizerPart, ...]) -> nn.Modu
         terms = []
         for part in regularizers:
             try:
-                term = make_regularizer(part.name, part.options, num_classes=2)
+                groups = part.options.get("groups")  # sizes say the dimension, where it matters
+                dim = sum(groups) if isinstance(groups, tuple) else 2
+                term = make_regularizer(part.name, part.options, num_classes=2, dim=dim)
             except ValueError as error:
                 raise ValueError(f"regularizers.{part.name}.{error}") from None
             terms.append(Term(part.name, term, part.weight, part.centers))

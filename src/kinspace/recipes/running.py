@@ -20,8 +20,8 @@ class OptimizerPart:
     """Optimizer and learning rates.
 
     head, loss, targets multiply lr: for the embedding layer; for the parameters of the loss
-    (proxies, boundaries); for those of regularizers (density targets). ema: the decay of the
-    average of the weights, None: no average. momentum is SGD's, and Adam's first beta.
+    (proxies, boundaries); for those of regularizers (density targets, regressors). ema: the decay
+    of the average of the weights, None: no average. momentum is SGD's, and Adam's first beta.
     """
 
     name: str = "adamw"

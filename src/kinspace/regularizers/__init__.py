@@ -1,13 +1,14 @@
 """Regularizers: added to any loss with a weight. `REGULARIZERS` maps names to modules.
 
-Every module may be called as `module(vectors, labels)`. For density, divergence, orthogonal,
-entropy and global statistics the vectors are a batch of embeddings; for the spreads they are class
-centers, one row a class (proxies of a loss, or means of the batch), and the labels only say which
-to keep when centers are sampled.
+Every module may be called as `module(vectors, labels)`. For density, divergence, adversarial,
+orthogonal, entropy and global statistics the vectors are a batch of embeddings; for the spreads
+they are class centers, one row a class (proxies of a loss, or means of the batch), and the labels
+only say which to keep when centers are sampled.
 """
 
 from torch import nn
 
+from kinspace.regularizers.adversarial import Adversarial, adversarial_penalty
 from kinspace.regularizers.center_sample import CenterSample, sample_centers
 from kinspace.regularizers.density import DensityAdaptivity, density
 from kinspace.regularizers.divergence import Divergence, divergence
@@ -28,6 +29,7 @@ from kinspace.regularizers.uniform import UniformSpread, uniform_spread
 
 __all__ = [
     "REGULARIZERS",
+    "Adversarial",
     "CenterSample",
     "DensityAdaptivity",
     "Divergence",
@@ -38,6 +40,7 @@ __all__ = [
     "Orthogonal",
     "PowerSpread",
     "UniformSpread",
+    "adversarial_penalty",
     "density",
     "divergence",
     "entropy",
@@ -51,6 +54,7 @@ __all__ = [
 ]
 
 REGULARIZERS: dict[str, type[nn.Module]] = {
+    "adversarial": Adversarial,
     "density": DensityAdaptivity,
     "divergence": Divergence,
     "entropy": Entropy,

@@ -43,13 +43,20 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
     part = recipe.model
     return make_embedder(
         {
-            "backbone": {"name": part.backbone, "options": part.options, "seed": seed},
+            "backbone": {
+                "name": part.backbone,
+                "attention": part.attention,
+                "depths": part.depths,
+                "options": part.options,
+                "seed": seed,
+            },
             "head": {
                 "dim": part.dim,
                 "pooling": part.pool,
                 "dropout": part.dropout,
                 "normalize": part.length if part.normalize else False,
                 "groups": part.groups,
+                "mirror": part.mirror,
                 "seed": seed,
             },
         },
@@ -195,7 +202,7 @@ def make_objective(
             Term(
                 part.name,
                 make_regularizer(
-                    part.name, part.options, num_classes=num_classes, original=original
+                    part.name, part.options, num_classes=num_classes, dim=dim, original=original
                 ),
                 part.weight,
                 part.centers,
