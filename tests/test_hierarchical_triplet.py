@@ -1,11 +1,17 @@
 """The tree of the hierarchical triplet loss, and the means and spreads its module follows."""
 
+import pytest
 import torch
 from torch import Tensor
 
 import loops
 from batches import NUM_CLASSES, Batch, random_batch
-from kinspace.losses import HierarchicalTriplet, hierarchical_triplet_loss, triplet_loss
+from kinspace.losses import (
+    HierarchicalTriplet,
+    hierarchical_triplet,
+    hierarchical_triplet_loss,
+    triplet_loss,
+)
 
 DIM = 4
 
@@ -74,6 +80,26 @@ def test_it_follows_the_classes_and_starts_the_tree_at_those_it_has_seen() -> No
         moved = loops.update_centers(started, followed, batch.labels, rate=0.3)
         torch.testing.assert_close(module.centers, moved)
         assert torch.equal(module.seen, seen)
+
+
+@pytest.mark.parametrize("kind", ["scattered", "in a chain", "in clumps"])
+def test_the_tree_of_many_classes_by_linkage_is_that_by_chains(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(50, 3, generator=generator, dtype=torch.float64)
+    if kind == "in a chain":
+        points = points[:1] + 0.02 * torch.arange(50)[:, None].square() * points[1:2]
+    elif kind == "in clumps":
+        points = points[torch.arange(50) % 5] + 0.05 * points
+    between = torch.cdist(points, points).square()
+    thresholds = torch.linspace(0.001, 4, 16, dtype=torch.float64)
+    linked = hierarchical_triplet._meeting_levels(between.clone(), thresholds)
+    monkeypatch.setattr(hierarchical_triplet, "FEW", 50)
+    chained = hierarchical_triplet._meeting_levels(between.clone(), thresholds)
+    apart = ~torch.eye(50, dtype=torch.bool)
+    assert torch.equal(linked[apart], chained[apart])
+    assert len(chained[apart].unique()) > 1
 
 
 def test_the_distance_of_classes_is_the_mean_over_pairs_of_samples() -> None:

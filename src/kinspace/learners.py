@@ -15,7 +15,7 @@ from torch import Tensor
 from kinspace import checks
 from kinspace.numerics import unit
 
-__all__ = ["checked_groups", "group_sizes", "unit_groups"]
+__all__ = ["checked_groups", "group_sizes", "stacked", "unit_groups", "unstacked"]
 
 
 def checked_groups(groups: int | Sequence[int]) -> int | tuple[int, ...]:
@@ -50,6 +50,34 @@ def group_sizes(groups: int | Sequence[int], dim: int) -> list[int]:
             f"got {list(groups)} of sum {sum(groups)}"
         )
     return list(groups)
+
+
+def stacked(embeddings: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The groups as a table (batch, learners, largest size); shorter ones end in zeros.
+
+    A view of the embeddings where all groups are of one size. Without a gradient where not.
+
+    >>> stacked(torch.tensor([[3.0, 4.0, 9.0]]), [2, 1])
+    tensor([[[3., 4.],
+             [9., 0.]]])
+    """
+    if min(sizes) == max(sizes):
+        return embeddings.reshape(len(embeddings), len(sizes), -1)
+    table = embeddings.new_zeros(len(embeddings), len(sizes), max(sizes))
+    for place, part in enumerate(embeddings.detach().split(list(sizes), 1)):
+        table[:, place, : part.shape[1]] = part
+    return table
+
+
+def unstacked(table: Tensor, sizes: Sequence[int]) -> Tensor:
+    """What `stacked` made of embeddings, as these were.
+
+    >>> unstacked(torch.tensor([[[3.0, 4.0], [9.0, 0.0]]]), [2, 1])
+    tensor([[3., 4., 9.]])
+    """
+    if min(sizes) == max(sizes):
+        return table.flatten(1)
+    return torch.cat([table[:, place, :size] for place, size in enumerate(sizes)], 1)
 
 
 def unit_groups(embeddings: Tensor, sizes: Sequence[int]) -> Tensor:

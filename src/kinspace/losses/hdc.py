@@ -13,28 +13,29 @@ Yuan et al., Hard-aware deeply cascaded embedding, ICCV 2017 (arXiv 1611.05720).
 and 20 %, the margin 1 and groups of 128 dimensions are those of the authors' published code. That
 code keeps every same pair and ranks by the learner's own loss; here it is by the learner before, as
 the paper's abstract has it. That S_{k+1} lies within S_k, and the mean over the pairs, are our
-choice. The authors' learners sit at three depths of GoogLeNet (after 4a, 4d and 5b); here all see
-the last features, so that they differ by what they are shown and not by how complex they are.
+choice. The authors' learners sit at three depths of GoogLeNet (after 4a, 4d and 5b): those of a
+model with `depths` (`kinspace.models.ensembles`). Else all see the last features, and differ by the
+pairs they are shown alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import distances_with_pull
-from kinspace.learners import checked_groups, group_sizes
+from kinspace.learners import checked_groups, group_sizes, stacked, unstacked
 from kinspace.numerics import full_precision
-from kinspace.pairs import different_pairs, same_pairs
+from kinspace.pairs import class_table
 from kinspace.slopes import unit_with_pull, with_slopes
 
 __all__ = ["HDC", "hdc_loss"]
 
 TIE = 1e-6  # distances that differ by less differ by rounding
+DIFFERENCES = 2**24  # numbers up to which the differences within classes are simply made
 
 
 @full_precision
@@ -56,42 +57,83 @@ def hdc_loss(
     >>> hdc_loss(x, torch.tensor([0, 0, 1]), groups=2, shares=(1.0, 0.5))
     tensor(2.1667)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)  # the table of classes reads them
     checks.finite("margin", margin)
     shares = _checked_shares(shares, groups)
     sizes = group_sizes(groups, embeddings.shape[1])
     value, slope = _value_and_slope(embeddings, labels, sizes, shares, margin)
-    return with_slopes(value, (embeddings, lambda: slope))
+    return with_slopes(value, (embeddings, slope))
 
 
 @torch.no_grad()
 def _value_and_slope(
     embeddings: Tensor, labels: Tensor, sizes: list[int], shares: Sequence[float], margin: float
-) -> tuple[Tensor, Tensor]:
-    # each pair once: the upper triangle
-    same, different = same_pairs(labels).triu_(1), different_pairs(labels).triu_(1)
-    seen = same | different
-    value, slopes = embeddings.new_zeros(()), []
-    for place, part in enumerate(embeddings.split(sizes, 1)):
-        x, pull = unit_with_pull(part)
-        squares, pull_squares = distances_with_pull(x)
-        losses = torch.where(same, squares, (margin - squares).relu_())  # (batch, batch)
-        count = seen.sum().clamp(min=1)
-        value = value + (losses * seen).sum() / count
-        weights = torch.where(same, 1, -(squares < margin).to(x.dtype)) * (seen / count)
-        if place + 1 < len(sizes):
-            share = shares[place + 1]
-            near = _hardest(-squares, different & seen, share * different.sum())
-            seen = near | _hardest(squares, same & seen, share * same.sum())
-        slopes.append(pull(pull_squares(weights)))  # uses up the squares
-    return value, torch.cat(slopes, 1)
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """All learners at once; a pair that one does not see is at -inf. Each pair appears twice."""
+    x, pull = unit_with_pull(stacked(embeddings, sizes).transpose(0, 1))  # (learners, batch, size)
+    lengths = torch.linalg.vector_norm(x, dim=2, keepdim=True)  # 1, or 0 of zeros
+    pushes = (margin - lengths) - lengths.mT  # (learners, batch, batch)
+    pushes.baddbmm_(x, x.mT, alpha=2)  # margin - D
+    index, positive = class_table(labels)
+    places = _places(positive, shares)
+    pulls, back = _same_with_pull(x, index, pushes, margin)
+    pulls.masked_fill_(~positive, -math.inf)
+    pushes.scatter_(2, index.expand(len(x), -1, -1), -math.inf)
+    for learner in range(1, len(sizes)):
+        for hardness, last in zip((pulls, pushes), places[learner], strict=True):
+            _keep_hardest(hardness[learner - 1], hardness[learner], last)
+    count = (pulls > -math.inf).sum((1, 2)).add_((pushes > -math.inf).sum((1, 2))).clamp_(min=1)
+    total = pulls.relu_().sum((1, 2)).add_(pushes.relu_().sum((1, 2)))
+
+    def slope() -> Tensor:
+        grad = back(pulls.sign_(), pushes.sign_()).div_(count[:, None, None])
+        return unstacked(pull(grad).transpose(0, 1), sizes)
+
+    return (total / count).sum(), slope
 
 
-def _hardest(hardness: Tensor, seen: Tensor, count: Tensor) -> Tensor:
-    """Of the pairs that were seen, so many of the hardest, and all that tie with the last."""
-    ranked = hardness.masked_fill(~seen, -math.inf).flatten().sort(descending=True).values
-    last = ranked.gather(0, count.round().long().clamp_(min=1)[None] - 1)
-    return seen & (hardness > last - TIE)
+def _same_with_pull(
+    x: Tensor, index: Tensor, pushes: Tensor, margin: float
+) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    """D within the classes (learners, batch, class), and what takes weights back to x.
+
+    By differences, which are exact for close samples, but for huge classes. The weights of those
+    pairs and of all are symmetric. By products the lengths count as constant, as they are.
+    """
+    if x.numel() * index.shape[1] <= DIFFERENCES:
+        beside = x.index_select(1, index.flatten()).view(len(x), *index.shape, -1)
+        apart = x[:, :, None] - beside  # (learners, batch, class, size)
+
+        def back(pulled: Tensor, pushed: Tensor) -> Tensor:
+            own = (pulled[:, :, None] @ apart)[:, :, 0]
+            return torch.baddbmm(own, pushed, x, beta=4, alpha=4)
+
+        return apart.square().sum(3), back
+    places = index.expand(len(x), -1, -1)
+
+    def back_by_products(pulled: Tensor, pushed: Tensor) -> Tensor:
+        weights = pushed.scatter_add_(2, places, pulled.neg_())
+        return torch.baddbmm(x, weights, x, beta=0, alpha=4)
+
+    return margin - pushes.gather(2, places), back_by_products
+
+
+def _places(positive: Tensor, shares: Sequence[float]) -> Tensor:
+    """Of both kinds of pairs, the place of the last one that each learner sees."""
+    same, size = positive.sum(), len(positive)
+    pairs = torch.stack([same, size * (size - 1) - same]).double()
+    kept = torch.stack([pairs * (share / 2) for share in shares])
+    return kept.round_().sub_(1).relu_().long()
+
+
+def _keep_hardest(hardness: Tensor, following: Tensor, last: Tensor) -> None:
+    """Take from the following learner all but the hardest pairs of this one, and what ties."""
+    flat = hardness.flatten()
+    if hardness.is_cuda or torch.compiler.is_compiling():
+        least = flat.sort(descending=True).values[::2].gather(0, last[None])
+    else:  # less work, where the place may be read
+        least = flat.kthvalue(len(flat) - 2 * int(last)).values
+    following.masked_fill_(hardness <= least - TIE, -math.inf)
 
 
 def _checked_shares(shares: Sequence[float], groups: int | Sequence[int]) -> tuple[float, ...]:

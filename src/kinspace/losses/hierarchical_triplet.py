@@ -24,11 +24,12 @@ have not seen them in print.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import distances_with_pull, squared_distances
+from kinspace.distances import distances_with_pull
 from kinspace.losses.centers import follow_all, register_centers
 from kinspace.losses.triplet import all_triplets
 from kinspace.numerics import full_precision, raise_half
@@ -38,6 +39,7 @@ from kinspace.slopes import with_slopes
 __all__ = ["HierarchicalTriplet", "hierarchical_triplet_loss"]
 
 FARTHEST = 4.0  # the largest squared distance of vectors of length 1
+FEW = 32  # classes up to which squaring is as quick as linkage on a CPU
 
 
 @full_precision
@@ -67,14 +69,10 @@ def hierarchical_triplet_loss(
     labels = checks.with_labels(embeddings, labels, len(means))
     checks.finite("margin", margin)
     checks.whole("levels", levels, at_least=1)
-    thresholds = _thresholds(2 * spreads.mean(), levels)
-    return _loss(embeddings, labels, _margins(labels, means, spreads, thresholds, margin))
-
-
-@torch.no_grad()
-def _thresholds(start: Tensor, levels: int) -> Tensor:
-    step = (FARTHEST - start).clamp(min=0) / levels
-    return start + step * torch.arange(levels + 1, device=start.device)
+    with torch.no_grad():
+        lengths = spreads + means.square().sum(1)
+        margins = _margins(labels, means, lengths, spreads, 2 * spreads.mean(), levels, margin)
+    return _loss(embeddings, labels, margins)
 
 
 @full_precision
@@ -82,25 +80,63 @@ def _loss(embeddings: Tensor, labels: Tensor, margins: Tensor) -> Tensor:
     """The loss from the margin of each pair of samples."""
     distances, pull = distances_with_pull(embeddings)
     # for an anchor, a negative's margin is one number: it may as well be nearer by it
-    value, by_distances = all_triplets(distances - margins, labels, 0.0, "mean")
-    return with_slopes(value / 2, (embeddings, lambda: pull(by_distances().div_(2))))
+    value, by_distances = all_triplets(distances.sub_(margins), labels, 0.0, "mean")
+    return with_slopes(value / 2, (embeddings, lambda: pull(by_distances()).div_(2)))
 
 
-@torch.no_grad()
+@full_precision
 def _margins(
-    labels: Tensor, means: Tensor, spreads: Tensor, thresholds: Tensor, margin: float
+    labels: Tensor,
+    means: Tensor,
+    lengths: Tensor,
+    spreads: Tensor,
+    start: Tensor,
+    levels: int,
+    margin: float,
 ) -> Tensor:
-    """The margin of each pair of samples (batch, batch); 0 within a class."""
-    present, place = classes(labels)
-    # inside torch.compile there are rows without a class: no chain goes through these
-    own = spreads.new_full(present.shape, torch.inf).index_copy_(0, place, spreads[labels])
-    between = squared_distances(means[present]) + own + own[:, None]
-    for through in range(len(between)):
-        chain = torch.maximum(between[:, through, None], between[through])
-        between = torch.minimum(between, chain)
-    level = torch.searchsorted(thresholds, between, right=True).clamp_(max=len(thresholds) - 1)
-    margins = (thresholds[level] - 2 * own[:, None]).add_(margin).fill_diagonal_(0)
-    return margins[place[:, None], place]
+    """The margin of each pair of samples (batch, batch); 0 within a class.
+
+    lengths: the mean squared length in each class. start: the lowest threshold.
+    """
+    if torch.compiler.is_compiling():  # no size may depend on values: a class may appear twice
+        present, place = labels, torch.arange(len(labels), device=labels.device)
+    else:
+        present, place = classes(labels)
+    means, lengths = means.index_select(0, present), lengths.index_select(0, present)
+    between = torch.addmm(lengths, means, means.T, alpha=-2).add_(lengths[:, None]).clamp_(min=0)
+    step = (FARTHEST - start).clamp_(min=0).div_(levels)
+    numbers = torch.arange(levels, device=start.device, dtype=start.dtype)
+    thresholds = torch.addcmul(start, step, numbers)  # but for the last
+    level = _meeting_levels(between, thresholds)  # (classes, classes)
+    own = torch.add(start + margin, spreads.index_select(0, present), alpha=-2)
+    margins = torch.addcmul(own[:, None], step, level)
+    return margins.masked_fill_(present[:, None] == present, 0)[place[:, None], place]
+
+
+def _meeting_levels(between: Tensor, thresholds: Tensor) -> Tensor:
+    """On how many levels no chain of pairs below the threshold joins two classes."""
+    if len(between) > FEW and not (between.is_cuda or torch.compiler.is_compiling()):
+        return _linked_levels(between, thresholds)
+    # Chains of up to 1, 2, 4, 8 pairs, by squaring the table of who is joined to whom: a few large
+    # products, and nothing to wait for. All that is asked of a number is whether it is above 0, for
+    # which bfloat16 will do: it has the range of float32, where three squarings fit.
+    joined = between.fill_diagonal_(-1) < thresholds[:, None, None]  # (levels, classes, classes)
+    chains = joined.to(torch.bfloat16 if between.is_cuda else between.dtype)
+    for doubling in range((len(between) - 1).bit_length()):
+        chains = chains @ chains
+        if doubling % 3 == 2:
+            chains.clamp_(max=1)
+    return (chains == 0).sum(0, dtype=between.dtype)
+
+
+def _linked_levels(between: Tensor, thresholds: Tensor) -> Tensor:
+    """The same for two or more classes by single linkage: less work, on the host."""
+    from scipy.cluster.hierarchy import cophenet, linkage
+    from scipy.spatial.distance import squareform
+
+    tree = linkage(squareform(between.nan_to_num_().numpy(), checks=False))
+    tree[:, 2] = np.searchsorted(thresholds.numpy(), tree[:, 2], side="right")
+    return torch.from_numpy(squareform(cophenet(tree))).to(between.dtype)
 
 
 class HierarchicalTriplet(nn.Module):
@@ -138,10 +174,13 @@ class HierarchicalTriplet(nn.Module):
             x = raise_half(embeddings)
             followed = torch.cat([x, x.square().sum(1, keepdim=True)], 1)
             labels, centers, known = follow_all(self, followed, labels)
-            means = centers[:, :-1].to(x.dtype)
-            spreads = (centers[:, -1].to(x.dtype) - means.square().sum(1)).clamp_(min=0)
-            thresholds = _thresholds(2 * (spreads * known).sum() / known.sum(), self.levels)
-            margins = _margins(labels, means, spreads, thresholds, self.margin)
+            means, lengths = centers.to(x.dtype).split([x.shape[1], 1], 1)
+            lengths = lengths[:, 0]
+            centers_lengths = torch.linalg.vector_norm(means, dim=1)
+            spreads = torch.addcmul(lengths, centers_lengths, centers_lengths, value=-1)
+            spreads.clamp_(min=0)  # those of classes not seen so far are 0
+            start = spreads.sum().mul_(2).div_(known.sum())
+            margins = _margins(labels, means, lengths, spreads, start, self.levels, self.margin)
         return _loss(embeddings, labels, margins)
 
     def extra_repr(self) -> str:

@@ -10,11 +10,15 @@ Wu et al., Sampling matters in deep embedding learning, ICCV 2017, Eq. 5-6.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from kinspace import checks
-from kinspace.distances import listed_distances_with_pull
+from kinspace.distances import LISTED, SMALL_ON_GPU, listed_distances_with_pull
 from kinspace.draws import Draws
 from kinspace.miners.distance_weighted import drawn_negatives
 from kinspace.numerics import full_precision, zero_of
@@ -152,16 +156,35 @@ def _drawn_loss(
     x, pull_unit = unit_with_pull(embeddings)
     cutoffs = (module.cutoff, module.nonzero_cutoff)
     negative = drawn_negatives(x, index, generator, cutoffs)
-    pairs = torch.stack([index, negative])  # (2, batch, class)
-    anchors = torch.arange(len(x), device=x.device)[:, None].expand_as(pairs).flatten()
-    distances, pull = listed_distances_with_pull(x, anchors, pairs.flatten())
+    distances, pull = _distances_with_pull(x, torch.cat([index, negative], 1))
+    both = distances.unflatten(1, (2, -1)).transpose(0, 1)  # (2, batch, class)
     own = boundary.detach().to(x.dtype).index_select(0, labels)[:, None]
-    value, slopes = _hinges(distances.view_as(pairs), own, module.margin, positive)
+    value, slopes = _hinges(both, own, module.margin, positive)
+
+    def by_embeddings() -> Tensor:
+        return pull_unit(pull(slopes.transpose(0, 1).flatten(1)))
 
     def by_boundary() -> Tensor:
-        grad = own.new_zeros(boundary.shape).index_add_(0, labels, slopes.sum((0, 2)), alpha=-1)
+        by_own = slopes.sum(2).sum(0)  # where as many pull as push, exactly 0
+        grad = own.new_zeros(boundary.shape).index_add_(0, labels, by_own, alpha=-1)
         return grad.to(boundary.dtype)
 
-    return with_slopes(
-        value, (embeddings, lambda: pull_unit(pull(slopes.flatten()))), (boundary, by_boundary)
-    )
+    return with_slopes(value, (embeddings, by_embeddings), (boundary, by_boundary))
+
+
+def _distances_with_pull(x: Tensor, others: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """||x_i - x_j|| for the j listed for each i (batch, some), and their pull."""
+    listed = others.flatten()
+    simply = max(LISTED * len(x) ** 2, SMALL_ON_GPU if x.is_cuda else 0)
+    if listed.numel() * x.shape[1] > simply:
+        anchors = torch.arange(len(x), device=x.device)[:, None].expand_as(others).flatten()
+        distances, back = listed_distances_with_pull(x, anchors, listed)
+        return distances.view_as(others), lambda grad: back(grad.flatten())
+    apart = x[:, None] - x.index_select(0, listed).view(*others.shape, -1)
+    distances = torch.linalg.vector_norm(apart, dim=2)
+
+    def pull(grad: Tensor) -> Tensor:
+        flow = apart.mul_((grad / functional.threshold(distances, 0, math.inf))[..., None])
+        return flow.sum(1).index_add_(0, listed, flow.flatten(0, 1), alpha=-1)
+
+    return distances, pull

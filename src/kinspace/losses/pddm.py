@@ -24,14 +24,15 @@ others: N P + 2 N pairs rather than N^2, for P samples a class. Three pairs are 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from kinspace import checks
-from kinspace.numerics import full_precision, unit
+from kinspace.numerics import full_precision, zero_of
 from kinspace.pairs import class_table
+from kinspace.slopes import across, unit_with_pull, with_slopes, without_zero
 
 __all__ = ["PDDM", "pddm_loss"]
 
@@ -67,41 +68,134 @@ def pddm_loss(
     checks.finite("margin", margin)
     checks.finite("distance_margin", distance_margin)
     checks.finite("distance_weight", distance_weight, at_least=0)
-    x = unit(embeddings)
-    quadruplet, exists = _hardest(x, labels, pairwise, joint)
-    points = x[quadruplet]  # i, j, k, l
-    one, other = torch.stack([points[0], points[0], points[1]]), points[1:]
-    scores = _scores(one, other, pairwise, joint)
-    squares = (one - other).square().sum(1)
-    by_scores = (margin + scores[1:] - scores[0]).relu().sum()
-    by_distances = (distance_margin + squares[0] - squares[1:]).relu().sum()
-    return (by_scores + distance_weight * by_distances) * exists
+    x, pull = unit_with_pull(embeddings)
+    layers = pairwise.detach(), joint.detach()
+    quadruplet, scored, exists = _hardest(x, labels, *layers)
+    if exists is False:
+        return zero_of(embeddings, pairwise, joint)
+    rows = torch.cat([quadruplet[:1], quadruplet[:2], quadruplet[1:]])  # i, i, j against j, k, l
+    one, other = x.index_select(0, rows).chunk(2)
+    apart = one - other  # (3, dim)
+    margins = (margin, distance_margin, distance_weight)
+    value, by_scores, by_apart = _hinges(scored.scores, apart, margins, exists)
+    if not torch.is_grad_enabled():
+        return value
+    by_both, by_joint = _back_through_joint(scored, layers[1], by_scores)
+    by_seen, by_pairwise = _back_through_pairwise(scored, layers[0], by_both)
+    by_apart.addcmul_(by_seen[0], apart.sign())
+    by_x = torch.cat([by_seen[1] + by_apart, by_seen[1] - by_apart])
+    return with_slopes(
+        value,
+        (embeddings, lambda: pull(torch.zeros_like(x).index_add_(0, rows, by_x))),
+        (pairwise, lambda: by_pairwise),
+        (joint, lambda: by_joint),
+    )
 
 
-def _scores(x: Tensor, y: Tensor, pairwise: Tensor, joint: Tensor) -> Tensor:
-    """The similarity of pairs (..., dim), which are broadcast."""
-    parts = [
-        unit(functional.linear(unit(seen), layer[:, :-1], layer[:, -1]).relu())
-        for seen, layer in zip(((x - y).abs(), (x + y) / 2), pairwise, strict=True)
-    ]
-    both = torch.cat(parts, -1)  # (..., 2 width)
-    return functional.linear(both, joint[:, :-2], joint[:, -2]).relu() @ joint[:, -1]
+class Scored(NamedTuple):
+    """What the similarity of pairs is made of; seen are |x - y| and x + y."""
+
+    seen: Tensor  # (2, pairs, dim)
+    seen_lengths: Tensor  # (2, pairs, 1)
+    hidden_lengths: Tensor  # (2, pairs, 1)
+    both: Tensor  # (2, pairs, width)
+    units: Tensor  # (pairs, width)
+    scores: Tensor  # (pairs,)
+
+    def of(self, pairs: Tensor) -> Scored:
+        """Those of some of the pairs."""
+        return Scored(*(part.index_select(int(part.ndim == 3), pairs) for part in self))
 
 
 @torch.no_grad()
-def _hardest(x: Tensor, labels: Tensor, pairwise: Tensor, joint: Tensor) -> tuple[Tensor, Tensor]:
-    """The indices i, j, k, l, and whether there are such samples."""
+def _scored(x: Tensor, y: Tensor, pairwise: Tensor, joint: Tensor) -> Scored:
+    """The similarity of pairs (..., dim), which are broadcast and then in one row."""
+    seen = x.new_empty(2, *torch.broadcast_shapes(x.shape, y.shape))
+    torch.sub(x, y, out=seen[0]).abs_()
+    torch.add(x, y, out=seen[1])
+    seen = seen.flatten(1, -2)
+    seen_lengths = _lengths(seen)
+    hidden = torch.bmm(seen, pairwise[..., :-1].mT)
+    hidden = torch.addcdiv(pairwise[:, None, :, -1], hidden, seen_lengths).relu_()
+    hidden_lengths = _lengths(hidden)
+    both = hidden.div_(hidden_lengths)
+    first, second = joint[:, :-2].chunk(2, 1)
+    units = torch.addmm(joint[:, -2], both[0], first.T).addmm_(both[1], second.T).relu_()
+    return Scored(seen, seen_lengths, hidden_lengths, both, units, units @ joint[:, -1])
+
+
+def _scores(x: Tensor, y: Tensor, pairwise: Tensor, joint: Tensor) -> Tensor:
+    shape = torch.broadcast_shapes(x.shape, y.shape)[:-1]
+    return _scored(x, y, pairwise, joint).scores.view(shape)
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return without_zero(lengths)
+
+
+@torch.no_grad()
+def _hardest(
+    x: Tensor, labels: Tensor, pairwise: Tensor, joint: Tensor
+) -> tuple[Tensor, Scored, Tensor | bool]:
+    """The indices i, j, k, l, the pairs (i, j), (i, k) and (j, l), and whether there are such."""
     index, positive = class_table(labels)
-    rows = max(1, BLOCK // (index.shape[1] * max(x.shape[1], 2 * len(joint))))
-    scores = x.new_empty(index.shape)  # (batch, class)
-    for found, own, beside in zip(*(t.split(rows) for t in (scores, x, index)), strict=True):
-        found.copy_(_scores(own[:, None], x[beside], pairwise, joint))
-    place = scores.masked_fill_(~positive, math.inf).argmin()
-    pair = torch.stack([place // index.shape[1], index.take(place)])
-    different = labels[pair][:, None] != labels  # (2, batch)
-    against = _scores(x[pair][:, None], x, pairwise, joint)
-    negatives = against.masked_fill_(~different, -math.inf).argmax(1)
-    return torch.cat([pair, negatives]), positive.any() & different.any()
+    size, width = index.shape
+    rows = max(1, BLOCK // (width * max(x.shape[1], 2 * len(joint))))
+    blocks = zip(x.split(rows), index.split(rows), strict=True)
+    scores = torch.cat(
+        [_scores(own[:, None], x[beside], pairwise, joint) for own, beside in blocks]
+    )
+    place = torch.where(positive, scores, math.inf).argmin()
+    pair = torch.stack([place // width, index.take(place)])
+    same = labels[pair[:1]] == labels  # (batch,)
+    against = _scored(x[pair][:, None], x, pairwise, joint)  # of (2, batch) pairs
+    table = against.scores.view(2, size)
+    quadruplet = torch.cat([pair, table.masked_fill(same, -math.inf).argmax(1)])
+    pairs = quadruplet[1:].clone()
+    pairs[2].add_(size)
+    if torch.compiler.is_compiling():  # where the width of the table says nothing
+        return quadruplet, against.of(pairs), positive.any() & ~same.all()
+    return quadruplet, against.of(pairs), 1 < width < size
+
+
+@torch.no_grad()
+def _hinges(
+    scores: Tensor, apart: Tensor, margins: tuple[float, float, float], exists: Tensor | bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss, and its slopes by the scores and by the differences of the pairs."""
+    margin, distance_margin, weight = margins
+    similar = torch.stack([scores, apart.square().sum(1).mul_(-weight)])  # (2, pairs)
+    hinges = similar[:, 1:] - similar[:, :1]
+    hinges[0].add_(margin)
+    hinges[1].add_(weight * distance_margin)
+    hinges.relu_()
+    if exists is not True:
+        hinges = hinges * exists
+    active = hinges.sign()
+    slopes = torch.cat([active.sum(1, keepdim=True).neg_(), active], 1)
+    return hinges.sum(), slopes[0], (apart * slopes[1][:, None]).mul_(-2 * weight)
+
+
+@torch.no_grad()
+def _back_through_joint(scored: Scored, joint: Tensor, by_scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients by `both` and by the joint layer."""
+    flow = torch.outer(by_scores, joint[:, -1]).mul_(scored.units.sign())
+    parts = (flow.T @ scored.both).unbind()  # (width, width) each
+    last = flow.sum(0)[:, None], (by_scores @ scored.units)[:, None]
+    by_both = flow @ joint[:, :-2].unflatten(1, (2, -1)).transpose(0, 1)
+    return by_both, torch.cat([*parts, *last], 1)
+
+
+@torch.no_grad()
+def _back_through_pairwise(
+    scored: Scored, pairwise: Tensor, by_both: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients by `seen` and by the pairwise layers."""
+    flow = across(by_both, scored.both).div_(scored.hidden_lengths).mul_(scored.both.sign())
+    seen = scored.seen / scored.seen_lengths
+    by_pairwise = torch.cat([flow.mT @ seen, flow.sum(1)[..., None]], 2)
+    return across(flow @ pairwise[..., :-1], seen).div_(scored.seen_lengths), by_pairwise
 
 
 def _layers(pairwise: Tensor, joint: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:

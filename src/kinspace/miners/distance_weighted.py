@@ -90,7 +90,8 @@ def drawn_negatives(
 
 def _weights(x: Tensor, index: Tensor, cutoff: float, nonzero_cutoff: float) -> Tensor:
     """The probabilities; a row with no negative is NaN."""
-    dim, lengths = x.shape[1], x.square().sum(1)  # 0 or 1; no distance under the cutoff matters
+    dim = x.shape[1]
+    lengths = torch.linalg.vector_norm(x, dim=1)  # 0 or 1; no distance under the cutoff matters
     squares = torch.addmm(lengths, x, x.T, alpha=-2).add_(lengths[:, None])
     # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
     clipped = squares.clamp(cutoff**2, 4 - 4 * torch.finfo(squares.dtype).eps)

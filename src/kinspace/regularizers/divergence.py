@@ -9,19 +9,21 @@ dimension will do (our choice).
 The divergence loss of Kim et al., Attention-based ensemble for deep metric learning, ECCV 2018
 (arXiv 1804.00382), with the margin 1 and the eight learners of ABE-8, after a summary of the paper;
 the mean is our choice. In ABE the learners share the embedding layer and differ by masks on a
-middle feature map, which are not here: groups of one embedding layer have nothing in common that
-would keep them alike.
+middle feature map: those of a model with `attention` (`kinspace.models.ensembles`). Groups of one
+embedding layer have nothing in common that would keep them alike.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from kinspace import checks
-from kinspace.learners import checked_groups, group_sizes
-from kinspace.numerics import full_precision, unit
+from kinspace.learners import checked_groups, group_sizes, stacked, unstacked
+from kinspace.numerics import full_precision
+from kinspace.slopes import unit_with_pull, with_slopes
 
 __all__ = ["Divergence", "divergence"]
 
@@ -40,18 +42,26 @@ def divergence(
     checks.vectors("embeddings", embeddings)
     checks.finite("margin", margin)
     sizes = group_sizes(groups, embeddings.shape[1])
-    learners = torch.stack(
-        [
-            functional.pad(unit(part), (0, max(sizes) - part.shape[1]))
-            for part in embeddings.split(sizes, 1)
-        ],
-        1,
-    )  # (batch, learners, size)
-    products = learners @ learners.mT  # (batch, learners, learners)
-    lengths = products.diagonal(dim1=1, dim2=2)
-    apart = lengths[:, None] + lengths[..., None] - 2 * products
-    pairs = len(embeddings) * len(sizes) * (len(sizes) - 1) / 2
-    return (margin - apart).relu().triu(1).sum() / max(1, pairs)
+    value, slope = _value_and_slope(embeddings, sizes, margin)
+    return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(
+    embeddings: Tensor, sizes: list[int], margin: float
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    x, pull = unit_with_pull(stacked(embeddings, sizes))  # (batch, learners, size)
+    lengths = torch.linalg.vector_norm(x, dim=2, keepdim=True)  # 1, or 0 of zeros
+    hinges = (margin - lengths) - lengths.mT  # (batch, learners, learners), each pair twice
+    hinges.baddbmm_(x, x.mT, alpha=2).relu_().diagonal(dim1=1, dim2=2).zero_()
+    pairs = max(1, len(x) * len(sizes) * (len(sizes) - 1))
+
+    def slope() -> Tensor:
+        # by the products alone: the lengths stay as they are
+        weights = hinges.sign_().mul_(4 / pairs)
+        return unstacked(pull(weights @ x), sizes)
+
+    return hinges.sum() / pairs, slope
 
 
 class Divergence(nn.Module):
