@@ -107,7 +107,7 @@ def run_settings(given: Mapping[str, Any]) -> RunSettings:
 
     >>> run_settings({"sed": 1})
     Traceback (most recent call last):
-    ValueError: unknown option 'sed'; did you mean 'seed'? choose from: cache, ...
+    ValueError: unknown option 'sed'; did you mean 'seed'? choose from: baselines, ...
     """
     for name in given:
         checks.named("option", name, RunSettings.__dataclass_fields__)
