@@ -104,7 +104,9 @@ def compare_slopes(
     found: Any, want: Any, leaves: list[Tensor], grads: list[Tensor], dtype: torch.dtype
 ) -> None:
     mine = torch.autograd.grad(found, leaves, grads)
-    true = torch.autograd.grad(want, leaves, [g.to(w.dtype) for g, w in zip(grads, want)])  # noqa: B905
+    true = torch.autograd.grad(
+        want, leaves, [g.to(w.dtype) for g, w in zip(grads, want, strict=True)]
+    )
     for one, other in zip(mine, true, strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=4 * torch.finfo(dtype).eps, atol=1e-5)

@@ -110,15 +110,15 @@ def test_depths_without_groups_go_through_one_layer() -> None:
 
 
 def test_a_mirrored_embedding_is_the_mean_over_both_pictures() -> None:
-    config = {"backbone": SMALL, "head": {"dim": 6, "mirror": True}}
+    config = {"backbone": SMALL, "head": {"dim": 6}, "test": {"mirror": True}}
     model, batch = make_embedder(config).double().eval(), pictures().double()
-    one = make_embedder({**config, "head": {"dim": 6}}).double().eval()
+    one = make_embedder({**config, "test": {}}).double().eval()
     one.load_state_dict(model.state_dict())
     mean = (one(batch, normalize=False) + one(batch.flip(-1), normalize=False)) / 2
     torch.testing.assert_close(model(batch), mean / mean.norm(dim=1, keepdim=True))
     torch.testing.assert_close(model(batch.flip(-1)), model(batch))
-    assert make_embedder(model.config()).head.mirror
-    assert "mirror" not in one.config()["head"]
+    assert make_embedder(model.config()).mirror
+    assert "test" not in one.config()
     model.train()
     with torch.no_grad():  # as it is, in training
         assert not torch.allclose(model(batch.flip(-1)), model(batch))

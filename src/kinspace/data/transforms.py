@@ -87,19 +87,13 @@ class TransformSettings:
     test_size: int | None = None  # None: size
 
     def __post_init__(self) -> None:
-        checks.whole("size", self.size, at_least=1)
         checks.whole("resize", self.resize, at_least=1)
-        if self.size > self.resize:
-            raise ValueError(
-                f"size: expected at most {self.resize}, the side of the square (resize), "
-                f"got {self.size}"
-            )
-        if self.test_size is not None:
-            checks.whole("test_size", self.test_size, at_least=1)
-            if self.test_size > self.resize:
+        for name in ("size", "test_size"):
+            side = getattr(self, name)
+            if side is not None and checks.whole(name, side, at_least=1) > self.resize:
                 raise ValueError(
-                    f"test_size: expected at most {self.resize}, the side of the square (resize), "
-                    f"got {self.test_size}"
+                    f"{name}: expected at most {self.resize}, the side of the square (resize), "
+                    f"got {side}"
                 )
         checks.choice("fit", self.fit, FITS)
         checks.finite("rescale", self.rescale, at_least=0)

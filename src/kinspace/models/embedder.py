@@ -18,12 +18,15 @@ __all__ = ["Embedder", "make_embedder"]
 
 KEYS = {
     "backbone": ("name", "in_channels", "attention", "depths", "options", "seed"),
-    "head": ("dim", "pooling", "dropout", "normalize", "groups", "mirror", "seed"),
+    "head": ("dim", "pooling", "dropout", "normalize", "groups", "seed"),
+    "test": ("mirror",),
 }
 
 
 class Embedder(nn.Module):
     """A backbone and a head; any module that gives a map, tokens or vectors may be the backbone.
+
+    mirror: in eval mode the embedding is that of the mean over a picture and its mirror image.
 
     >>> import torch
     >>> model = Embedder(nn.Conv2d(3, 8, 3), Head(8, 4)).eval()
@@ -31,8 +34,9 @@ class Embedder(nn.Module):
     (torch.Size([2, 4]), torch.Size([2, 8]))
     """
 
-    def __init__(self, backbone: nn.Module, head: Head) -> None:
+    def __init__(self, backbone: nn.Module, head: Head, *, mirror: bool = False) -> None:
         super().__init__()
+        self.mirror = mirror
         self.backbone = backbone
         self.head = head
         self._batch_norm_frozen = False
@@ -51,12 +55,12 @@ class Embedder(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """Pooled features before the embedding layer: (batch, features).
 
-        With learners (`kinspace.models.ensembles`) those of all of them in a row. With a head that
-        wants it, in eval mode the mean over the pictures and their mirror images: of embeddings
+        With learners (`kinspace.models.ensembles`) those of all of them in a row. With
+        `mirror`, in eval mode the mean over the pictures and their mirror images: of embeddings
         too, since the layer is linear.
         """
         pooled = self.head.pool(self.backbone(x))
-        if not self.head.mirror or self.training:
+        if not self.mirror or self.training:
             return pooled
         return (pooled + self.head.pool(self.backbone(x.flip(-1)))) / 2
 
@@ -112,7 +116,8 @@ class Embedder(nn.Module):
                 "config: expected a backbone by make_backbone, "
                 f"got {type(self.backbone).__name__}, which only your own code can build again"
             )
-        return {"backbone": self.backbone.config(), "head": self.head.config()}
+        test = {"test": {"mirror": True}} if self.mirror else {}
+        return {"backbone": self.backbone.config(), "head": self.head.config(), **test}
 
 
 def make_embedder(
@@ -122,6 +127,8 @@ def make_embedder(
     weights: str | PathLike[str] | None = None,
 ) -> Embedder:
     """An Embedder from {"backbone": options of make_backbone, "head": options of Head}.
+
+    A third part, "test", may have {"mirror": True}.
 
     pretrained and weights are the backbone's, as in `make_backbone`. To restore a saved model:
     `load_weights(make_embedder(config), file)`.
@@ -144,4 +151,4 @@ def make_embedder(
         prefix_tokens=backbone.prefix_tokens,
         shared=backbone.attention is not None,
     )
-    return Embedder(backbone, head)
+    return Embedder(backbone, head, **config.get("test", {}))

@@ -74,8 +74,7 @@ class Head(nn.Module):
     """Pooling and the embedding layer (module docstring). dim None: the pooled features themselves.
 
     in_features: of the one map, or of each of several. With `groups` each of these is a learner's,
-    shared: with one layer for all; without, one layer takes them all. mirror: at test an `Embedder`
-    pools the picture and its mirror image, and takes the mean.
+    shared: with one layer for all; without, one layer takes them all.
 
     >>> head = Head(8, 4, seed=1)
     >>> head(torch.rand(2, 8, 3, 3)).shape
@@ -93,7 +92,6 @@ class Head(nn.Module):
         dropout: float = 0.0,
         normalize: bool | float = False,
         groups: int | Sequence[int] | None = None,
-        mirror: bool = False,
         seed: int = 0,
         prefix_tokens: int = 0,
         shared: bool = False,
@@ -113,7 +111,6 @@ class Head(nn.Module):
         self.prefix_tokens = checks.whole("prefix_tokens", prefix_tokens, at_least=0)
         self.dim = sum(inputs) if dim is None else dim
         self.groups = None if groups is None else group_sizes(groups, self.dim)
-        self.mirror = bool(mirror)
         sizes = [self.dim]
         if isinstance(in_features, Sequence) and (shared or groups is not None):
             sizes = learner_sizes(len(inputs), groups, dim, shared=shared)
@@ -190,7 +187,6 @@ class Head(nn.Module):
             "dropout": self.dropout.p,
             "normalize": self.normalize if self.length == 1 else self.length,
             **({} if self.groups is None else {"groups": self.groups}),
-            **({"mirror": True} if self.mirror else {}),
             "seed": self.seed,
         }
 

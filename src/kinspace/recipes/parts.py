@@ -99,9 +99,9 @@ class ModelPart:
     how many or their sizes (`kinspace.learners`), None: the whole vector. attention: so many
     learners see the net through masks of their own, 0: none; depths: the learners sit at several
     depths of the net (`kinspace.models.ensembles`). Each takes one of the groups; depths without
-    groups: one layer takes the features of all depths. mirror: at test the mean over the picture
-    and its mirror image. start_norm: the mean norm of the embeddings the head starts at where they
-    are not normalized; None leaves the initialization. options: of the backbone.
+    groups: one layer takes the features of all depths. start_norm: the mean norm of
+    the embeddings the head starts at where they are not normalized; None leaves the
+    initialization. options: of the backbone.
     """
 
     backbone: str = "small"
@@ -115,7 +115,6 @@ class ModelPart:
     groups: int | tuple[int, ...] | None = None
     attention: int = 0
     depths: bool = False
-    mirror: bool = False
     start_norm: float | None = 1.0
     freeze_batch_norm: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)

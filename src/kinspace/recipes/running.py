@@ -90,11 +90,16 @@ class ValidationPart:
 
 @dataclass(frozen=True)
 class TestPart:
-    """views: the embedding at test is the mean over so many augmentations; 1: the center crop."""
+    """views: the embedding at test is the mean over so many augmentations; 1: the center crop.
+
+    mirror: the model itself takes the mean over the picture and its mirror image, wherever it is
+    used after training.
+    """
 
     __test__ = False  # for pytest
 
     views: int = 1
+    mirror: bool = False
 
     def __post_init__(self) -> None:
         typed_fields(self)
