@@ -104,9 +104,8 @@ def compare_slopes(
     found: Any, want: Any, leaves: list[Tensor], grads: list[Tensor], dtype: torch.dtype
 ) -> None:
     mine = torch.autograd.grad(found, leaves, grads)
-    true = torch.autograd.grad(
-        want, leaves, [g.to(w.dtype) for g, w in zip(grads, want, strict=True)]
-    )
+    grads = [grad.to(value.dtype) for grad, value in zip(grads, want, strict=True)]
+    true = torch.autograd.grad(want, leaves, grads)
     for one, other in zip(mine, true, strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=4 * torch.finfo(dtype).eps, atol=1e-5)

@@ -56,9 +56,11 @@ def test_embed_writes_a_table(tmp_path: Path) -> None:
 
 
 def test_export_writes_onnx(tmp_path: Path) -> None:
-    said = run("export", bare_run(tmp_path), "--onnx", tmp_path / "m.onnx")
-    assert "of PyTorch on 32 pictures" in said
-    assert (tmp_path / "m.onnx").stat().st_size > 10_000
+    bare = bare_run(tmp_path)
+    for file in ([], [tmp_path / "m.onnx"]):  # in the run folder, or where it is wanted
+        assert "of PyTorch on 32 pictures" in run("export", bare, "--onnx", *file)
+    for path in (bare / "model.onnx", tmp_path / "m.onnx"):
+        assert path.stat().st_size > 10_000
 
 
 def test_errors_are_told_in_a_line(tmp_path: Path, picture: Path) -> None:
@@ -82,6 +84,7 @@ def test_errors_are_told_in_a_line(tmp_path: Path, picture: Path) -> None:
         (("embed", bare, "digit", "-o", tmp_path / "t.npz"), "did you mean 'digits'?"),
         (("embed", bare, "digits", "-o", tmp_path / "t.txt"), "ending in .npz"),
         (("export", bare, "--onnx", tmp_path / "m.onnx", "--data", "nowhere"), "cannot open"),
+        (("export", bare), "--onnx: expected, it is the one format there is"),
     ):
         output = run(*arguments, code=2)
         assert said in output, (arguments, output)

@@ -1,4 +1,4 @@
-"""kinspace export RUN --onnx FILE."""
+"""kinspace export RUN --onnx [FILE]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ CHECKED = 32  # pictures
 
 def export_command(
     run: RunFolder,
-    onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="The file to write; by default model.onnx in the run.")
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the one format there is.")] = False,
     data: Annotated[
         str | None, typer.Option(help="Pictures to check it on; by default the run's own.")
     ] = None,
@@ -28,6 +31,9 @@ def export_command(
     Exit code 2: something was asked that cannot be, or the two differ; then there is no file.
     """
     with told():
+        if not onnx:
+            raise ValueError("--onnx: expected, it is the one format there is")
+        file = run / "model.onnx" if file is None else file
         from kinspace.bundle import export_onnx, load
         from kinspace.data.opening import open_data
 
@@ -35,5 +41,5 @@ def export_command(
         pictures = open_data(model.about["data"] if data is None else data).pictures
         step = max(1, len(pictures) // CHECKED)
         some = [pictures.read(place) for place in range(0, len(pictures), step)][:CHECKED]
-        apart = export_onnx(model, onnx, some)
-    typer.echo(f"{onnx}: within {apart:.1e} of PyTorch on {counted(len(some), 'picture')}")
+        apart = export_onnx(model, file, some)
+    typer.echo(f"{file}: within {apart:.1e} of PyTorch on {counted(len(some), 'picture')}")

@@ -103,9 +103,8 @@ class Machine:
         if begun:
             return [*first, self.data, "--resume", str(folder), *place, *workers]
         rest = ["--cache", self.cache_of(job), "--save-every", str(self.save), "--out", str(folder)]
-        rest.append(
-            "--no-baselines"
-        )  # the same in every run: `Judge` measures the backbone once, if a table wants it
+        # the same in every run: `Judge` measures the untrained backbone once, if a table wants it
+        rest.append("--no-baselines")
         return [*first, self.data, *job.options, *place, *workers, *rest]
 
     def cache_of(self, job: Job) -> str:
