@@ -255,7 +255,8 @@ def test_a_layer_can_be_captured_into_a_graph() -> None:
     def step() -> tuple[Tensor, ...]:
         with torch.autocast("cuda", torch.bfloat16):
             value = layer(x)
-        return value, *torch.autograd.grad(value.float().square().sum(), list(layer.parameters()))
+        slopes = torch.autograd.grad(value.float().square().sum(), list(layer.parameters()))
+        return value.detach(), *slopes  # a graph kept alive would bind the next to its stream
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
