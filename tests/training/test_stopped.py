@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from kinspace.data import TransformSettings
+from kinspace.data.cache import PictureCache
+from kinspace.data.loading import CachedLoader
+from kinspace.losses import Contrastive
+from kinspace.objective import Objective
+from kinspace.sampling import Random
 from kinspace.training import open_run
-from kinspace.training.checkpoint import read_checkpoint
+from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.log import MetricsFile, read_metrics
 from kinspace.training.loop import Stopped
+from kinspace.training.state import State, from_checkpoint, to_checkpoint
+from kinspace.training.step import Precision
 from training.commands import assert_same_run
 from training.small import Net, net, trained_net
 
@@ -60,6 +68,35 @@ def test_a_run_goes_on_on_a_gpu(optimizer: str, tmp_path: Path) -> None:
     gone_on = trained_net(folder, net(), resume=True, **options)
     ends = [read_checkpoint(run.folder / "last.safetensors")[0] for run in (whole, gone_on)]
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+
+
+def test_moments_come_back_in_the_memory_order_of_the_weights(tmp_path: Path) -> None:
+    """A fused optimizer on a GPU refuses others: channels last, and the file is not."""
+    labels = torch.arange(8) % 4
+
+    def made() -> State:
+        model: nn.Module = nn.Conv2d(3, 4, 3)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        sampler = Random(labels, batch_size=4)
+        cache = PictureCache(torch.zeros(8, 3, 8, 8, dtype=torch.uint8), labels, "squash")
+        loader = CachedLoader(cache, sampler, TransformSettings(size=8, resize=8))
+        optimizer = torch.optim.AdamW(model.parameters())
+        precision = Precision("float32", torch.device("cpu"))
+        return State(model, Objective(Contrastive()), optimizer, precision, sampler, loader)
+
+    before, after = made(), made()
+    before.model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    before.optimizer.step()
+    write_checkpoint(tmp_path / "last.safetensors", *to_checkpoint(before))
+    from_checkpoint(
+        after, *read_checkpoint(tmp_path / "last.safetensors"), device=torch.device("cpu")
+    )
+    pairs = zip(before.model.parameters(), after.model.parameters(), strict=True)
+    for parameter, restored in pairs:
+        for name in ("exp_avg", "exp_avg_sq"):
+            moment = after.optimizer.state[restored][name]
+            assert moment.stride() == restored.stride()
+            assert torch.equal(moment, before.optimizer.state[parameter][name])
 
 
 def test_stopped_between_two_rows_it_writes_one_and_saves(tmp_path: Path) -> None:

@@ -135,9 +135,10 @@ def from_checkpoint(
     state.model.load_state_dict(_under("model.", tensors))
     state.objective.load_state_dict(_under("objective.", tensors))
     moments: dict[int, dict[str, Tensor]] = {}
+    parameters = _parameters(state.optimizer)
     for name, value in _under("optimizer.", tensors).items():
         place, _, key = name.partition(".")
-        moments.setdefault(int(place), {})[key] = value
+        moments.setdefault(int(place), {})[key] = _laid_out_as(parameters[int(place)], value)
     # PyTorch knows where each number belongs: Adam's step count, say, beside the parameter if fused
     groups = state.optimizer.state_dict()["param_groups"]
     state.optimizer.load_state_dict({"state": moments, "param_groups": groups})
@@ -156,6 +157,13 @@ def from_checkpoint(
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
+    """A fused optimizer wants moments in the memory order of the weights, channels last or not."""
+    if value.shape != parameter.shape:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
