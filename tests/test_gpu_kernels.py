@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import kinspace
-from kinspace.losses import medoids_kernel
+from kinspace.losses import hdc_kernel, hierarchical_triplet_kernel, medoids_kernel, pddm_kernel
 from kinspace.models import bias_relu, kernels
 
 triton = pytest.importorskip("triton")
 # What they are launched with: the types of the tensors, which come first, and the constants.
 # The other arguments are whole numbers, but for those of the normalization.
-LAUNCHED: dict[Any, tuple[str, dict[str, int]]] = {
+PDDM: dict[str, float] = {"PAIRS": 16, "DIM": 32, "WIDTH": 128, "UNITS": 16}
+LAUNCHED: dict[Any, tuple[str, dict[str, float]]] = {
     kernels._pool: ("bf16 bf16 u8", {"stride": 2, "padding": 0, "BLOCK": 1024}),
     kernels._unpool: ("bf16 u8 bf16", {"stride": 1, "padding": 1, "BLOCK": 1024}),
     kernels._normalize: ("bf16 bf16", {"AROUND": 2, "BLOCK": 1024}),
@@ -23,12 +24,27 @@ LAUNCHED: dict[Any, tuple[str, dict[str, int]]] = {
     kernels._normalize_back: ("bf16 bf16 fp32 bf16", {"AROUND": 2, "BLOCK": 1024}),
     bias_relu._forward: ("bf16 fp32 bf16", {"unit": 8, "ROWS": 64, "COLUMNS": 64}),
     bias_relu._backward: ("bf16 bf16 bf16 fp32", {"unit": 1, "ROWS": 256, "COLUMNS": 16}),
+    hierarchical_triplet_kernel._join: (
+        "fp32 fp32 fp32 i32",
+        {"SHARE": 1 / 16, "ROWS": 16, "COLUMNS": 512},
+    ),
+    hierarchical_triplet_kernel._hinges: (
+        "fp32 fp32 fp32 i64 i64 i64 i32 fp32 fp32 fp32 fp32 fp32",
+        {"SHARE": 1 / 16, "MARGIN": 0.1, "CLOSE": 0.1, "WIDTH": 4, "BLOCK": 256, "DEPTH": 4},
+    ),
     medoids_kernel.greedy_steps: (
         "fp32 i64 i64 i64 i64 i64 fp64 fp32 i32 i32 i32 fp64 i32 i32 i64 fp64",
         {"PROGRAMS": 128, "CANDIDATES": 4, "MOVED": 32, "BLOCK": 512},
     ),
+    hdc_kernel.cascade: (
+        "fp32 fp32 fp32 i32 i32 i32 fp32 fp32 fp32",
+        {"BLOCK": 4096, "WIDE": 4, "DIM": 256, "DIGITS": 3, "BINS": 256},
+    ),
+    pddm_kernel._positives: ("fp32 fp32 fp32 i64 u8 fp32", PDDM),
+    pddm_kernel._against: ("fp32 fp32 fp32 i64 i64 i64 fp32", PDDM),
+    pddm_kernel._quadruplet: ("fp32 fp32 fp32 i64 i64 i64 fp32 fp32 fp32 fp32", PDDM),
 }
-FRACTIONS = ("weight", "power", "k")
+FRACTIONS = ("weight", "power", "k", "margin", "distance_margin")
 
 
 @pytest.mark.parametrize("kernel", LAUNCHED, ids=lambda kernel: kernel.fn.__name__)

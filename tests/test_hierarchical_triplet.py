@@ -1,5 +1,10 @@
 """The tree of the hierarchical triplet loss, and the means and spreads its module follows."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +14,7 @@ from batches import NUM_CLASSES, Batch, random_batch
 from kinspace.losses import (
     HierarchicalTriplet,
     hierarchical_triplet,
+    hierarchical_triplet_kernel,
     hierarchical_triplet_loss,
     triplet_loss,
 )
@@ -82,17 +88,22 @@ def test_it_follows_the_classes_and_starts_the_tree_at_those_it_has_seen() -> No
         assert torch.equal(module.seen, seen)
 
 
-@pytest.mark.parametrize("kind", ["scattered", "in a chain", "in clumps"])
+KINDS = ["scattered", "in a chain", "in clumps"]
+
+
+def points(kind: str) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    found = torch.randn(50, 3, generator=generator, dtype=torch.float64)
+    if kind == "in a chain":
+        return found[:1] + 0.02 * torch.arange(50)[:, None].square() * found[1:2]
+    return found[torch.arange(50) % 5] + 0.05 * found if kind == "in clumps" else found
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_tree_of_many_classes_by_linkage_is_that_by_chains(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generator = torch.Generator().manual_seed(0)
-    points = torch.randn(50, 3, generator=generator, dtype=torch.float64)
-    if kind == "in a chain":
-        points = points[:1] + 0.02 * torch.arange(50)[:, None].square() * points[1:2]
-    elif kind == "in clumps":
-        points = points[torch.arange(50) % 5] + 0.05 * points
-    between = torch.cdist(points, points).square()
+    between = torch.cdist(points(kind), points(kind)).square()
     thresholds = torch.linspace(0.001, 4, 16, dtype=torch.float64)
     linked = hierarchical_triplet._meeting_levels(between.clone(), thresholds)
     monkeypatch.setattr(hierarchical_triplet, "FEW", 50)
@@ -108,3 +119,95 @@ def test_the_distance_of_classes_is_the_mean_over_pairs_of_samples() -> None:
     spreads = [(x - x.mean(0)).square().sum(1).mean() for x in (first, second)]
     apart = (first.mean(0) - second.mean(0)).square().sum()
     torch.testing.assert_close(sum(spreads) + apart, torch.cdist(first, second).square().mean())
+
+
+def kernel_batches() -> dict[str, Batch]:
+    """Classes of several sizes, and rows that are close, equal, alone or all of one class."""
+    generator = torch.Generator().manual_seed(4)
+    rows = torch.randn(19, 9, generator=generator, dtype=torch.float64)
+    labels = torch.tensor([7, 5, 5, 2, 3, 2, 3, 3, 3, 2, 3, 5, 8, 9, 8, 9, 9, 1, 3])
+    some = rows[torch.arange(19) % 4]
+    return {
+        "scattered": Batch(rows, labels),
+        "close": Batch(some + 1e-5 * rows, labels),
+        "equal": Batch(some, labels),
+        "in clumps": Batch(torch.nn.functional.normalize(some + 0.1 * rows), labels),
+        "alone": Batch(rows[:9], torch.arange(9)),
+        "one class": Batch(rows[:9], labels[:1].expand(9)),
+        "one sample": Batch(rows[:1], labels[:1]),
+    }
+
+
+def value_and_slope(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Of the loss, its classes on a spiral: near, in chains, and far apart."""
+    embeddings = batch.embeddings.clone().requires_grad_()
+    turns = torch.linspace(0.0, 3.0, 10, dtype=torch.float64)
+    means = torch.zeros(10, embeddings.shape[1], dtype=torch.float64)
+    means[:, 0], means[:, 1] = turns * turns.cos(), turns * turns.sin()
+    means, spreads = means.to(embeddings.device), turns.div(30).to(embeddings.device)
+    loss = hierarchical_triplet_loss(embeddings, batch.labels, means, spreads, margin=0.5, levels=5)
+    loss.backward()
+    assert embeddings.grad is not None
+    return loss.detach(), embeddings.grad
+
+
+def levels_by_kernel(places: Tensor) -> Tensor:
+    """On how many of 5 levels from 0.5 on two classes without a spread are apart."""
+    start = places.new_full((), 0.5)
+    nodes = hierarchical_triplet_kernel.nodes(
+        places @ places.T, places.square().sum(1), start, levels=5
+    )
+    return (nodes[:, None] != nodes[..., None]).sum(0).to(places.dtype)
+
+
+def levels_by_linkage(places: Tensor) -> Tensor:
+    between = torch.cdist(places, places).square()
+    thresholds = torch.linspace(0.5, 4.0, 6, dtype=places.dtype)[:-1]
+    return hierarchical_triplet._meeting_levels(between, thresholds)
+
+
+IN_THE_INTERPRETER = """
+import torch
+from test_hierarchical_triplet import (
+    KINDS, kernel_batches, levels_by_kernel, levels_by_linkage, points, value_and_slope
+)
+from kinspace.losses import hierarchical_triplet_kernel as kernel
+
+kernel.TILE = 64
+for kind in KINDS:
+    assert torch.equal(levels_by_kernel(points(kind)), levels_by_linkage(points(kind))), kind
+kernel.TILE = 128
+for name, batch in kernel_batches().items():
+    kernel.ready = lambda x: False
+    expected = value_and_slope(batch)
+    kernel.ready = lambda x: True
+    for ours, theirs in zip(value_and_slope(batch), expected):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-16, msg=name)
+    assert expected[0] > 0 or name in ("alone", "one class", "one sample")
+"""
+
+
+def test_the_kernels_give_what_torch_gives() -> None:
+    pytest.importorskip("triton")
+    # TRITON_INTERPRET is read when the kernels are defined, so this takes a new process
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", IN_THE_INTERPRETER]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", kernel_batches())
+def test_a_gpu_gives_what_a_cpu_gives(name: str) -> None:
+    batch = kernel_batches()[name]
+    expected = value_and_slope(batch)
+    found = value_and_slope(Batch(batch.embeddings.cuda(), batch.labels.cuda()))
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-9, atol=1e-16)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tree_on_a_gpu_is_that_by_linkage(kind: str) -> None:
+    found = levels_by_kernel(points(kind).cuda())
+    assert torch.equal(found.cpu(), levels_by_linkage(points(kind)))

@@ -1,5 +1,8 @@
 """PDDM beyond the laws of every loss: its mining, its blocks, and what it says of wrong layers."""
 
+from itertools import product
+from unittest import mock
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,8 +10,9 @@ from torch import Tensor
 import loops
 from batches import random_batch
 from gradients import disagreement, evaluate
-from kinspace.losses import PDDM, pddm, pddm_loss
+from kinspace.losses import PDDM, pddm, pddm_kernel, pddm_loss
 from methods import METHODS
+from test_models_kernels import call_interpreted
 
 ARGUMENTS = next(method for method in METHODS if method.name == "pddm_loss").arguments
 
@@ -80,3 +84,37 @@ def test_wrong_layers_are_named_with_what_came(name: str, wrong: Tensor, came: s
 def test_a_module_names_its_layers_when_the_dimension_differs() -> None:
     with pytest.raises(ValueError, match=r"^pairwise: expected .*3 dimensions, got .*\(2, 7, 5\)"):
         PDDM(4, width=7)(*random_batch(5, dim=3))
+
+
+def compare_kernels(device: str = "cpu", sizes: tuple[int, ...] = (13,), dim: int = 35) -> None:
+    """Value and gradients by the kernels in float32, and by PyTorch in float64."""
+    for size, width, per_class, margin in product(sizes, (5, 128), (3, 20), (0.5, 3.0)):
+        torch.manual_seed(size)
+        x, labels = torch.randn(size, dim), torch.arange(size) // min(per_class, size - 2)
+        x[0] = 0
+        module = PDDM(dim, width=width, margin=margin, distance_margin=margin).to(device)
+        for layer in module.parameters():  # biases too
+            layer.data += 0.1 * torch.randn_like(layer)
+        arguments = {"embeddings": x, "labels": labels, **dict(module.named_parameters())}
+        arguments = {name: tensor.detach().to(device) for name, tensor in arguments.items()}
+        options = {"margin": margin, "distance_margin": margin}
+        expected = evaluate(pddm_loss, arguments, options)
+        with mock.patch.object(pddm_kernel, "ready", return_value=True):
+            found = evaluate(pddm_loss, arguments, options, dtype=torch.float32)
+        problem = disagreement(found, expected, value=1e-5, gradient=1e-4)
+        assert problem is None, (problem, size, width, per_class, margin)
+        assert expected.value > 0
+    same = {**arguments, "embeddings": torch.ones_like(arguments["embeddings"])}
+    with mock.patch.object(pddm_kernel, "ready", return_value=True):
+        found = evaluate(pddm_loss, same, dtype=torch.float32)
+    assert disagreement(found, evaluate(pddm_loss, same), value=1e-5, gradient_floor=1e-5) is None
+
+
+def test_interpreted_kernels_give_what_torch_gives() -> None:
+    call_interpreted("test_pddm", "compare_kernels")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dim", [35, 512])
+def test_kernels_on_a_gpu_give_what_torch_gives(dim: int) -> None:
+    compare_kernels("cuda", (12, 700), dim)

@@ -11,6 +11,7 @@ from torch import Tensor
 from kinspace import checks
 
 __all__ = [
+    "class_order",
     "class_slots",
     "class_sums",
     "class_table",
@@ -90,6 +91,25 @@ def sized_classes(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     checks.not_negative("labels", int(values[0]))
     occurring, place, sizes = _beside(labels, values, places, counts)
     return occurring, place, sizes
+
+
+def class_order(labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Array]:
+    """`classes`, the samples by class, where in these each class begins, and the classes' sizes.
+
+    Behind the last beginning stands the last end. The sizes stay on the host, where they are made.
+
+    >>> class_order(torch.tensor([7, 3, 7, 9]))[2:]
+    (tensor([1, 0, 2, 3]), tensor([0, 1, 3, 4]), array([1, 2, 1]))
+    """
+    values, places, sizes = np.unique(
+        checks.on_host(labels), return_inverse=True, return_counts=True
+    )
+    checks.not_negative("labels", int(values[0]))
+    starts = np.concatenate(([0], sizes.cumsum()))
+    occurring, place, order, begins = _beside(
+        labels, values, places, np.argsort(places, kind="stable"), starts
+    )
+    return occurring, place, order, begins, sizes
 
 
 def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:

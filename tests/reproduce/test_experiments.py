@@ -152,6 +152,26 @@ def test_only_takes_rows_and_sweeps_by_name() -> None:
         experiment.only(["powr"])
 
 
+def test_values_of_several_keys_may_have_names() -> None:
+    rows = [row for row in read_experiment("large_batch").rows if row.sweep == "nra"]
+    assert [(row.name, row.x) for row in rows] == [
+        ("nra-128", "128"),
+        ("nra-512", "512"),
+        ("nra-2048", "2048"),
+    ]
+    pictures = {
+        row.settings["schedule.steps"]
+        * row.settings["sampler.classes"]
+        * row.settings["sampler.samples"]
+        for row in rows
+    }
+    assert len(pictures) == 1
+    table = {"name": "s", "label": "s", "key": "loss.alpha", "values": [1.0], "recipe": "nra"}
+    content = {"name": "a", "title": "a", "paper": "", "data": "digits", "measures": ["nmi"]}
+    with pytest.raises(ValueError, match=r"sweeps.s.shown: expected 1, one a value, got 2"):
+        Experiment.from_dict(content | {"sweeps": [{**table, "shown": ["a", "b"]}]})
+
+
 def test_sweeps_of_several_keys_want_lists() -> None:
     table = {
         "name": "a",

@@ -22,20 +22,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
+from kinspace.gpu_kernels import available
 from kinspace.learners import checked_groups, group_sizes, stacked, unstacked
+from kinspace.losses import hdc_kernel
 from kinspace.numerics import full_precision
 from kinspace.pairs import class_table
-from kinspace.slopes import unit_with_pull, with_slopes
+from kinspace.slopes import across, polar, with_slopes
 
 __all__ = ["HDC", "hdc_loss"]
 
 TIE = 1e-6  # distances that differ by less differ by rounding
 DIFFERENCES = 2**24  # numbers up to which the differences within classes are simply made
+WIDEST = 1024  # dimensions of a learner in the kernel, which keeps some rows of them at hand
+LIMIT = 2**31  # pairs of all learners there: it counts in 32 bits
 
 
 @full_precision
@@ -69,17 +75,35 @@ def hdc_loss(
 def _value_and_slope(
     embeddings: Tensor, labels: Tensor, sizes: list[int], shares: Sequence[float], margin: float
 ) -> tuple[Tensor, Callable[[], Tensor]]:
-    """All learners at once; a pair that one does not see is at -inf. Each pair appears twice."""
-    x, pull = unit_with_pull(stacked(embeddings, sizes).transpose(0, 1))  # (learners, batch, size)
+    """The loss, and how to make its slope by the embeddings."""
+    _, x, divisors = polar(stacked(embeddings, sizes))  # (batch, learners, size)
+    compiling = torch.compiler.is_compiling()
+    table = class_table(labels if compiling else torch.from_numpy(checks.on_host(labels)))
+    same = table[1].sum() if compiling else int(table[1].sum())
+    different = len(x) * (len(x) - 1) - same
+    places = [(_place(same, share), _place(different, share)) for share in shares[: len(sizes)]]
+    if programs := _programs(x, table[0]):
+        value, by_x = _fused(x, divisors, table, places, margin, programs)
+    else:
+        index, positive = (part.to(labels.device) for part in table)
+        value, by_x = _in_tables(x.transpose(0, 1), index, positive, places, margin)
+    return value, lambda: unstacked(across(by_x(), x).div_(divisors), sizes)
+
+
+def _in_tables(
+    x: Tensor, index: Tensor, positive: Tensor, places: Sequence[Sequence[Any]], margin: float
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """The loss of x (learners, batch, size), and how to make its slope (batch, learners, size).
+
+    All learners at once; a pair that one does not see is at -inf. Each pair appears twice.
+    """
     lengths = torch.linalg.vector_norm(x, dim=2, keepdim=True)  # 1, or 0 of zeros
     pushes = (margin - lengths) - lengths.mT  # (learners, batch, batch)
     pushes.baddbmm_(x, x.mT, alpha=2)  # margin - D
-    index, positive = class_table(labels)
-    places = _places(positive, shares)
     pulls, back = _same_with_pull(x, index, pushes, margin)
     pulls.masked_fill_(~positive, -math.inf)
     pushes.scatter_(2, index.expand(len(x), -1, -1), -math.inf)
-    for learner in range(1, len(sizes)):
+    for learner in range(1, len(x)):
         for hardness, last in zip((pulls, pushes), places[learner], strict=True):
             _keep_hardest(hardness[learner - 1], hardness[learner], last)
     count = (pulls > -math.inf).sum((1, 2)).add_((pushes > -math.inf).sum((1, 2))).clamp_(min=1)
@@ -87,7 +111,7 @@ def _value_and_slope(
 
     def slope() -> Tensor:
         grad = back(pulls.sign_(), pushes.sign_()).div_(count[:, None, None])
-        return unstacked(pull(grad).transpose(0, 1), sizes)
+        return grad.transpose(0, 1)
 
     return (total / count).sum(), slope
 
@@ -118,22 +142,81 @@ def _same_with_pull(
     return margin - pushes.gather(2, places), back_by_products
 
 
-def _places(positive: Tensor, shares: Sequence[float]) -> Tensor:
-    """Of both kinds of pairs, the place of the last one that each learner sees."""
-    same, size = positive.sum(), len(positive)
-    pairs = torch.stack([same, size * (size - 1) - same]).double()
-    kept = torch.stack([pairs * (share / 2) for share in shares])
-    return kept.round_().sub_(1).relu_().long()
+def _place(pairs: int | Tensor, share: float) -> int | Tensor:
+    """The place of the last pair that a learner sees, among all pairs, each of which is twice."""
+    if isinstance(pairs, int):
+        return max(round(pairs * (share / 2)) - 1, 0)
+    return (pairs.double() * (share / 2)).round_().sub_(1).relu_().long()
 
 
-def _keep_hardest(hardness: Tensor, following: Tensor, last: Tensor) -> None:
+def _keep_hardest(hardness: Tensor, following: Tensor, last: int | Tensor) -> None:
     """Take from the following learner all but the hardest pairs of this one, and what ties."""
     flat = hardness.flatten()
-    if hardness.is_cuda or torch.compiler.is_compiling():
+    if isinstance(last, Tensor):
         least = flat.sort(descending=True).values[::2].gather(0, last[None])
-    else:  # less work, where the place may be read
-        least = flat.kthvalue(len(flat) - 2 * int(last)).values
+    elif hardness.is_cuda:
+        least = flat.sort(descending=True).values[2 * last]
+    else:  # less work
+        least = flat.kthvalue(len(flat) - 2 * last).values
     following.masked_fill_(hardness <= least - TIE, -math.inf)
+
+
+def _programs(x: Tensor, index: Tensor) -> int:
+    """Programs of the kernel for x (batch, learners, size); 0 where it does not take these."""
+    if (
+        available()
+        and x.is_cuda
+        and x.dtype == torch.float32
+        and x.shape[2] <= WIDEST
+        and x.numel() * index.shape[1] <= DIFFERENCES
+        and len(x) ** 2 * x.shape[1] < LIMIT
+        and not torch.compiler.is_compiling()
+    ):
+        return torch.cuda.get_device_properties(x.device).multi_processor_count
+    return 0
+
+
+def _fused(
+    x: Tensor,
+    divisors: Tensor,
+    table: tuple[Tensor, Tensor],
+    places: Sequence[Sequence[Any]],
+    margin: float,
+    programs: int,
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """`_in_tables` of x (batch, learners, size), in one kernel of so many programs."""
+    x = x.contiguous()
+    (size, learners, dim), (index, positive) = x.shape, table
+    width = index.shape[1]
+    # each pair is there twice; a learner passes on what the one after it sees
+    ranks = [2 * place[kind] for kind in (1, 0) for place in (*places[1:], places[0])]
+    state = 1 + learners + 2 * learners * hdc_kernel.DIGITS * hdc_kernel.BINS
+    packed = np.zeros(size * width + len(ranks) + state, np.int32)  # one copy for all
+    packed[: size * width] = np.where(positive.numpy(), index.numpy(), -1).ravel()
+    packed[size * width : -state] = ranks
+    there = torch.from_numpy(packed).to(x.device).split([size * width, len(ranks), state])
+    rows = math.ceil(size / programs)
+    programs = math.ceil(size / rows)
+    pulls, sums = x.new_empty(learners, size, width), x.new_empty(programs)
+    own, learner_rows = torch.empty_like(x), x.transpose(0, 1)
+    products = torch.bmm(learner_rows, learner_rows.mT)  # (learners, batch, batch)
+    with torch.cuda.device_of(x):  # Triton launches on the current one
+        hdc_kernel.cascade[(programs,)](
+            *(products, x, divisors.contiguous(), *there, pulls, own, sums),
+            *(float(margin), size, learners, dim, width, rows),
+            BLOCK=min(hdc_kernel.BLOCK, max(256, _power_of_2(size))),
+            WIDE=min(8, _power_of_2(width)),
+            DIM=_power_of_2(dim),
+            DIGITS=hdc_kernel.DIGITS,
+            BINS=hdc_kernel.BINS,
+            num_warps=hdc_kernel.WARPS,
+        )
+    by_own = own.transpose(0, 1)
+    return sums.sum(), lambda: by_own.baddbmm_(products, learner_rows).transpose(0, 1)
+
+
+def _power_of_2(at_least: int) -> int:
+    return 1 << (at_least - 1).bit_length()
 
 
 def _checked_shares(shares: Sequence[float], groups: int | Sequence[int]) -> tuple[float, ...]:

@@ -24,22 +24,35 @@ have not seen them in print.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.distances import distances_with_pull
+from kinspace.losses import hierarchical_triplet_kernel as kernel
 from kinspace.losses.centers import follow_all, register_centers
 from kinspace.losses.triplet import all_triplets
 from kinspace.numerics import full_precision, raise_half
-from kinspace.pairs import classes
+from kinspace.pairs import class_order, classes
 from kinspace.slopes import with_slopes
 
 __all__ = ["HierarchicalTriplet", "hierarchical_triplet_loss"]
 
 FARTHEST = 4.0  # the largest squared distance of vectors of length 1
 FEW = 32  # classes up to which squaring is as quick as linkage on a CPU
+
+
+class _Known(NamedTuple):
+    """What is known of all classes."""
+
+    means: Tensor  # (classes, dim)
+    lengths: Tensor  # (classes,) the mean squared length in each
+    spreads: Tensor  # (classes,) the mean squared distance to the mean
+    start: Tensor  # the lowest threshold
 
 
 @full_precision
@@ -71,44 +84,72 @@ def hierarchical_triplet_loss(
     checks.whole("levels", levels, at_least=1)
     with torch.no_grad():
         lengths = spreads + means.square().sum(1)
-        margins = _margins(labels, means, lengths, spreads, 2 * spreads.mean(), levels, margin)
-    return _loss(embeddings, labels, margins)
+        known = _Known(means, lengths, spreads, 2 * spreads.mean())
+    return _loss(embeddings, labels, known, levels, margin)
 
 
 @full_precision
-def _loss(embeddings: Tensor, labels: Tensor, margins: Tensor) -> Tensor:
-    """The loss from the margin of each pair of samples."""
+def _loss(embeddings: Tensor, labels: Tensor, known: _Known, levels: int, margin: float) -> Tensor:
+    if kernel.ready(embeddings):
+        groups = class_order(labels)
+        if groups[-1].max() <= kernel.WIDEST:
+            value, slope = _fused(embeddings.detach(), groups, known, levels, margin)
+            return with_slopes(value, (embeddings, slope))
     distances, pull = distances_with_pull(embeddings)
     # for an anchor, a negative's margin is one number: it may as well be nearer by it
-    value, by_distances = all_triplets(distances.sub_(margins), labels, 0.0, "mean")
+    distances.sub_(_margins(labels, known, levels, margin))
+    value, by_distances = all_triplets(distances, labels, 0.0, "mean")
     return with_slopes(value / 2, (embeddings, lambda: pull(by_distances()).div_(2)))
 
 
-@full_precision
-def _margins(
-    labels: Tensor,
-    means: Tensor,
-    lengths: Tensor,
-    spreads: Tensor,
-    start: Tensor,
+@torch.no_grad()
+def _fused(
+    x: Tensor,
+    groups: tuple[Tensor, Tensor, Tensor, Tensor, Any],
+    known: _Known,
     levels: int,
     margin: float,
-) -> Tensor:
-    """The margin of each pair of samples (batch, batch); 0 within a class.
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """The value and its slope by two GPU kernels; groups: those of `class_order`."""
+    present, place, order, starts, sizes = groups
+    means, lengths, spreads = (table.index_select(0, present) for table in known[:3])
+    nodes = kernel.nodes(means @ means.T, lengths, known.start, levels)
+    centered = x - x.mean(0)
+    norms = torch.linalg.vector_norm(centered, dim=1)
+    totals, signs, pulls = kernel.hinges(
+        centered @ centered.T,
+        x.contiguous(),
+        norms,
+        (place, order, starts),
+        (nodes, spreads, known.start),
+        margin,
+        int(sizes.max()),
+    )
+    count = max(int((sizes * (sizes - 1) * (len(x) - sizes)).sum()), 1)
 
-    lengths: the mean squared length in each class. start: the lowest threshold.
-    """
+    def slope() -> Tensor:
+        weights = signs + signs.T
+        pulls.addcmul_(weights.sum(1, keepdim=True), centered)
+        return pulls.addmm_(weights, centered, beta=1 / count, alpha=-1 / count)
+
+    return totals.sum().div_(2 * count), slope
+
+
+@torch.no_grad()
+@full_precision
+def _margins(labels: Tensor, known: _Known, levels: int, margin: float) -> Tensor:
+    """The margin of each pair of samples (batch, batch); 0 within a class."""
     if torch.compiler.is_compiling():  # no size may depend on values: a class may appear twice
         present, place = labels, torch.arange(len(labels), device=labels.device)
     else:
         present, place = classes(labels)
-    means, lengths = means.index_select(0, present), lengths.index_select(0, present)
+    means, lengths, spreads = (table.index_select(0, present) for table in known[:3])
     between = torch.addmm(lengths, means, means.T, alpha=-2).add_(lengths[:, None]).clamp_(min=0)
-    step = (FARTHEST - start).clamp_(min=0).div_(levels)
-    numbers = torch.arange(levels, device=start.device, dtype=start.dtype)
-    thresholds = torch.addcmul(start, step, numbers)  # but for the last
+    step = (FARTHEST - known.start).clamp_(min=0).div_(levels)
+    numbers = torch.arange(levels, device=step.device, dtype=step.dtype)
+    thresholds = torch.addcmul(known.start, step, numbers)  # but for the last
     level = _meeting_levels(between, thresholds)  # (classes, classes)
-    own = torch.add(start + margin, spreads.index_select(0, present), alpha=-2)
+    own = torch.add(known.start + margin, spreads, alpha=-2)
     margins = torch.addcmul(own[:, None], step, level)
     return margins.masked_fill_(present[:, None] == present, 0)[place[:, None], place]
 
@@ -173,15 +214,15 @@ class HierarchicalTriplet(nn.Module):
         with torch.no_grad():
             x = raise_half(embeddings)
             followed = torch.cat([x, x.square().sum(1, keepdim=True)], 1)
-            labels, centers, known = follow_all(self, followed, labels)
+            labels, centers, seen = follow_all(self, followed, labels)
             means, lengths = centers.to(x.dtype).split([x.shape[1], 1], 1)
             lengths = lengths[:, 0]
             centers_lengths = torch.linalg.vector_norm(means, dim=1)
             spreads = torch.addcmul(lengths, centers_lengths, centers_lengths, value=-1)
             spreads.clamp_(min=0)  # those of classes not seen so far are 0
-            start = spreads.sum().mul_(2).div_(known.sum())
-            margins = _margins(labels, means, lengths, spreads, start, self.levels, self.margin)
-        return _loss(embeddings, labels, margins)
+            start = spreads.sum().mul_(2).div_(seen.sum())
+        known = _Known(means, lengths, spreads, start)
+        return _loss(embeddings, labels, known, self.levels, self.margin)
 
     def extra_repr(self) -> str:
         return f"margin={self.margin}, levels={self.levels}, rate={self.rate}"

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
+from kinspace.losses import pddm_kernel
 from kinspace.numerics import full_precision, zero_of
 from kinspace.pairs import class_table
 from kinspace.slopes import across, unit_with_pull, with_slopes, without_zero
@@ -68,28 +69,43 @@ def pddm_loss(
     checks.finite("margin", margin)
     checks.finite("distance_margin", distance_margin)
     checks.finite("distance_weight", distance_weight, at_least=0)
-    x, pull = unit_with_pull(embeddings)
-    layers = pairwise.detach(), joint.detach()
-    quadruplet, scored, exists = _hardest(x, labels, *layers)
-    if exists is False:
+    table = class_table(labels)
+    # inside torch.compile the width of the table says nothing
+    if not torch.compiler.is_compiling() and not 1 < table[0].shape[1] < len(labels):
         return zero_of(embeddings, pairwise, joint)
-    rows = torch.cat([quadruplet[:1], quadruplet[:2], quadruplet[1:]])  # i, i, j against j, k, l
-    one, other = x.index_select(0, rows).chunk(2)
-    apart = one - other  # (3, dim)
+    x, pull = unit_with_pull(embeddings)
+    fits = pddm_kernel.ready(x, table[0], joint)
+    made = pddm_kernel.fused if fits else _value_and_slopes
     margins = (margin, distance_margin, distance_weight)
-    value, by_scores, by_apart = _hinges(scored.scores, apart, margins, exists)
-    if not torch.is_grad_enabled():
-        return value
-    by_both, by_joint = _back_through_joint(scored, layers[1], by_scores)
-    by_seen, by_pairwise = _back_through_pairwise(scored, layers[0], by_both)
-    by_apart.addcmul_(by_seen[0], apart.sign())
-    by_x = torch.cat([by_seen[1] + by_apart, by_seen[1] - by_apart])
+    layers = (pairwise.detach(), joint.detach())
+    value, by_x, by_pairwise, by_joint = made(x, labels, table, layers, margins)
     return with_slopes(
         value,
-        (embeddings, lambda: pull(torch.zeros_like(x).index_add_(0, rows, by_x))),
+        (embeddings, lambda: pull(by_x)),
         (pairwise, lambda: by_pairwise),
         (joint, lambda: by_joint),
     )
+
+
+@torch.no_grad()
+def _value_and_slopes(
+    x: Tensor,
+    labels: Tensor,
+    table: tuple[Tensor, Tensor],
+    layers: tuple[Tensor, Tensor],
+    margins: tuple[float, float, float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The loss, and its slopes by x and by the layers."""
+    quadruplet, scored, exists = _hardest(x, labels, table, layers)
+    rows = torch.cat([quadruplet[:1], quadruplet[:2], quadruplet[1:]])  # i, i, j against j, k, l
+    one, other = x.index_select(0, rows).chunk(2)
+    apart = one - other  # (3, dim)
+    value, by_scores, by_apart = _hinges(scored.scores, apart, margins, exists)
+    by_both, by_joint = _back_through_joint(scored, layers[1], by_scores)
+    by_seen, by_pairwise = _back_through_pairwise(scored, layers[0], by_both)
+    by_apart.addcmul_(by_seen[0], apart.sign())
+    by_rows = torch.cat([by_seen[1] + by_apart, by_seen[1] - by_apart])
+    return value, torch.zeros_like(x).index_add_(0, rows, by_rows), by_pairwise, by_joint
 
 
 class Scored(NamedTuple):
@@ -134,34 +150,29 @@ def _lengths(vectors: Tensor) -> Tensor:
     return without_zero(lengths)
 
 
-@torch.no_grad()
 def _hardest(
-    x: Tensor, labels: Tensor, pairwise: Tensor, joint: Tensor
-) -> tuple[Tensor, Scored, Tensor | bool]:
-    """The indices i, j, k, l, the pairs (i, j), (i, k) and (j, l), and whether there are such."""
-    index, positive = class_table(labels)
+    x: Tensor, labels: Tensor, table: tuple[Tensor, Tensor], layers: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Scored, Tensor | None]:
+    """The indices i, j, k, l, the pairs (i, j), (i, k) and (j, l), and if compiled, whether any."""
+    index, positive = table
     size, width = index.shape
-    rows = max(1, BLOCK // (width * max(x.shape[1], 2 * len(joint))))
+    rows = max(1, BLOCK // (width * max(x.shape[1], 2 * len(layers[1]))))
     blocks = zip(x.split(rows), index.split(rows), strict=True)
-    scores = torch.cat(
-        [_scores(own[:, None], x[beside], pairwise, joint) for own, beside in blocks]
-    )
+    scores = torch.cat([_scores(own[:, None], x[beside], *layers) for own, beside in blocks])
     place = torch.where(positive, scores, math.inf).argmin()
     pair = torch.stack([place // width, index.take(place)])
     same = labels[pair[:1]] == labels  # (batch,)
-    against = _scored(x[pair][:, None], x, pairwise, joint)  # of (2, batch) pairs
-    table = against.scores.view(2, size)
-    quadruplet = torch.cat([pair, table.masked_fill(same, -math.inf).argmax(1)])
+    against = _scored(x[pair][:, None], x, *layers)  # of (2, batch) pairs
+    others = against.scores.view(2, size).masked_fill(same, -math.inf)
+    quadruplet = torch.cat([pair, others.argmax(1)])
     pairs = quadruplet[1:].clone()
     pairs[2].add_(size)
-    if torch.compiler.is_compiling():  # where the width of the table says nothing
-        return quadruplet, against.of(pairs), positive.any() & ~same.all()
-    return quadruplet, against.of(pairs), 1 < width < size
+    exists = positive.any() & ~same.all() if torch.compiler.is_compiling() else None
+    return quadruplet, against.of(pairs), exists
 
 
-@torch.no_grad()
 def _hinges(
-    scores: Tensor, apart: Tensor, margins: tuple[float, float, float], exists: Tensor | bool
+    scores: Tensor, apart: Tensor, margins: tuple[float, float, float], exists: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The loss, and its slopes by the scores and by the differences of the pairs."""
     margin, distance_margin, weight = margins
@@ -170,14 +181,13 @@ def _hinges(
     hinges[0].add_(margin)
     hinges[1].add_(weight * distance_margin)
     hinges.relu_()
-    if exists is not True:
+    if exists is not None:
         hinges = hinges * exists
     active = hinges.sign()
     slopes = torch.cat([active.sum(1, keepdim=True).neg_(), active], 1)
     return hinges.sum(), slopes[0], (apart * slopes[1][:, None]).mul_(-2 * weight)
 
 
-@torch.no_grad()
 def _back_through_joint(scored: Scored, joint: Tensor, by_scores: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients by `both` and by the joint layer."""
     flow = torch.outer(by_scores, joint[:, -1]).mul_(scored.units.sign())
@@ -187,7 +197,6 @@ def _back_through_joint(scored: Scored, joint: Tensor, by_scores: Tensor) -> tup
     return by_both, torch.cat([*parts, *last], 1)
 
 
-@torch.no_grad()
 def _back_through_pairwise(
     scored: Scored, pairwise: Tensor, by_both: Tensor
 ) -> tuple[Tensor, Tensor]:

@@ -68,13 +68,15 @@ class Row:
 class Sweep:
     """A row for each value of a key, and a figure of them. key: one, or several with lists.
 
-    log: the axis. beside: rows drawn as level lines.
+    shown: what the values are called, where they do not say it themselves. log: the axis. beside:
+    rows drawn as level lines.
     """
 
     name: str
     label: str
     key: str | tuple[str, ...]
     values: tuple[Any, ...]
+    shown: tuple[str, ...] | None = None
     log: bool = False
     beside: tuple[str, ...] = ()
     recipe: str | None = None
@@ -95,6 +97,10 @@ class Sweep:
                 raise ValueError(
                     f"values: expected a list of {len(self.key)}, one a key, got {value!r}"
                 )
+        if self.shown is not None and len(self.shown) != len(self.values):
+            raise ValueError(
+                f"shown: expected {len(self.values)}, one a value, got {len(self.shown)}"
+            )
 
     def rows(self, printed: Mapping[int, tuple[Printed, ...]]) -> list[Row]:
         """The rows of the values; printed: by the place of the value."""
@@ -103,6 +109,7 @@ class Sweep:
             keys = (self.key,) if isinstance(self.key, str) else self.key
             each = (value,) if isinstance(self.key, str) else value
             text = "x".join(f"{one:g}" if isinstance(one, float) else str(one) for one in each)
+            text = text if self.shown is None else self.shown[place]
             made.append(
                 Row(
                     name=f"{self.name}-{text}",
@@ -113,7 +120,7 @@ class Sweep:
                     printed=printed.get(place, ()),
                     micro_batch=self.micro_batch,
                     sweep=self.name,
-                    x=value if isinstance(self.key, str) else text,
+                    x=value if isinstance(self.key, str) and self.shown is None else text,
                 )
             )
         return made

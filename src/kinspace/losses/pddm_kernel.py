@@ -1,0 +1,288 @@
+"""PDDM's similarities, and its quadruplet with all gradients, as GPU kernels.
+
+A program scores a few pairs, from the samples to the score; what the layers make stays with it. The
+quadruplet is three pairs, and one program: it takes the time of a few launches.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, untyped-decorator"
+# Triton's functions have no types.
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from kinspace.gpu_kernels import available, jit, tl
+
+__all__ = ["fused", "ready"]
+
+PAIRS = 16  # of a tile
+DIM = 32  # dimensions looked at together
+UNITS = 16  # units of the joint layer looked at together
+WARPS = 8
+WIDEST = 128  # units of a layer: a program keeps those of its pairs
+LIMIT = 2**31 - PAIRS  # numbers of the samples, and pairs: kernels count in 32 bits
+
+
+def ready(x: Tensor, index: Tensor, joint: Tensor) -> bool:
+    """Whether the kernels take these samples, class table and layer."""
+    return (
+        available()
+        and x.is_cuda
+        and x.dtype == torch.float32
+        and max(x.numel(), index.numel()) < LIMIT
+        and len(joint) <= WIDEST
+        and not torch.compiler.is_compiling()
+    )
+
+
+@torch.no_grad()
+def fused(
+    x: Tensor,
+    labels: Tensor,
+    table: tuple[Tensor, Tensor],
+    layers: tuple[Tensor, Tensor],
+    margins: tuple[float, float, float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The value and its slopes by x and by the layers; the class table has a quadruplet."""
+    (index, positive), parts = table, tuple(part.contiguous() for part in (x, *layers))
+    (size, members), (width, dim) = index.shape, (len(layers[1]), x.shape[1])
+    scores, others = x.new_empty(index.numel()), x.new_empty(2, size)
+    value, by_x = x.new_empty(()), torch.zeros_like(parts[0])
+    by_pairwise, by_joint = map(torch.empty_like, parts[1:])
+    tiles = (PAIRS, DIM, max(16, 1 << (width - 1).bit_length()), UNITS)
+    with torch.cuda.device_of(x):  # Triton launches on the current one
+        _positives[(math.ceil(index.numel() / PAIRS),)](
+            *(*parts, index, positive.view(torch.uint8), scores, index.numel()),
+            *(members, dim, width, *tiles),
+            num_warps=WARPS,
+        )
+        place = scores.argmin()
+        _against[(math.ceil(2 * size / PAIRS),)](
+            *(*parts, index, place, labels.contiguous(), others, size),
+            *(members, dim, width, *tiles),
+            num_warps=WARPS,
+        )
+        _quadruplet[(1,)](
+            *(*parts, index, place, others.argmax(1), value, by_x, by_pairwise, by_joint),
+            *map(float, margins),
+            *(members, dim, width, *tiles),
+            num_warps=WARPS,
+            num_stages=1,  # less shared memory: other GPUs have less of it
+        )
+    return value, by_x, by_pairwise, by_joint
+
+
+@jit
+def _positives(x, pairwise, joint, index, positive, scores, pairs, members, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    """The scores of the pairs of a class table (size, members), infinite where it has none."""
+    at = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
+    other = tl.load(index + at, at < pairs, 0)
+    one = tl.where(at < pairs, at // members, 0)
+    found = _scores(x, pairwise, joint, one, other, dim, width, PAIRS, DIM, WIDTH, UNITS)
+    there = tl.load(positive + at, at < pairs, 0) != 0
+    tl.store(scores + at, tl.where(there, found, float("inf")), at < pairs)
+
+
+@jit
+def _against(x, pairwise, joint, index, place, labels, scores, size, members, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    """The scores (2, size) of the pair at a place of the table, -infinite against its own class."""
+    at = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
+    other = at % size
+    where = tl.load(place)
+    one = tl.where(at < size, where // members, tl.load(index + where))
+    found = _scores(x, pairwise, joint, one, other, dim, width, PAIRS, DIM, WIDTH, UNITS)
+    same = tl.load(labels + one) == tl.load(labels + other)
+    tl.store(scores + at, tl.where(same, float("-inf"), found), at < 2 * size)
+
+
+@jit
+def _quadruplet(x, pairwise, joint, index, place, negatives, value, by_x, by_pairwise, by_joint, margin, distance_margin, weight, members, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    """The loss and its gradients; those by x are added to by_x."""
+    pair = tl.arange(0, PAIRS)  # (i, j), (i, k), (j, l), and nothing
+    where = tl.load(place)
+    i, j = where // members, tl.load(index + where)
+    one = tl.where(pair < 2, i, j)
+    other = tl.where(pair == 1, tl.load(negatives), tl.load(negatives + 1))
+    other = tl.where(pair == 0, j, other)
+    far, near, u, v = _linear(x, pairwise, one, other, dim, width, PAIRS, DIM, WIDTH)
+    unit_u, length_u = _hidden(u, pairwise, dim, width, WIDTH)
+    unit_v, length_v = _hidden(v, pairwise + width * (dim + 1), dim, width, WIDTH)
+    scores = _joint_scores(unit_u, unit_v, joint, width, PAIRS, WIDTH, UNITS)
+    squares = tl.where(far < float("inf"), far * far, 0.0)
+    loss, by_scores, by_squares = _hinges(pair, scores, squares, margin, distance_margin, weight)
+    tl.store(value, loss)
+    by_u, by_v = _joint_back(unit_u, unit_v, by_scores, joint, by_joint, width, PAIRS, WIDTH, UNITS)
+    by_u = _hidden_back(by_u, unit_u, length_u)
+    by_v = _hidden_back(by_v, unit_v, length_v)
+    _linear_back(
+        x, pairwise, one, other, far, near, u, v, by_u, by_v, by_squares, by_x, by_pairwise, dim,
+        width, PAIRS, DIM, WIDTH,
+    )  # fmt: skip
+
+
+@jit
+def _hinges(pair, scores, squares, margin, distance_margin, weight):
+    """The loss, and its slopes by the scores and the squared distances of the pairs."""
+    own = tl.sum(tl.where(pair == 0, scores, 0.0), 0)
+    own_square = tl.sum(tl.where(pair == 0, squares, 0.0), 0)
+    others = (pair == 1) | (pair == 2)
+    by_score = tl.where(others, tl.maximum(margin + scores - own, 0.0), 0.0)
+    by_square = distance_margin + own_square - squares
+    by_square = tl.where(others, tl.maximum(by_square, 0.0) * weight, 0.0)
+    active = tl.where(by_score > 0, 1.0, 0.0)
+    active_square = tl.where(by_square > 0, weight, 0.0)
+    return (
+        tl.sum(by_score, 0) + tl.sum(by_square, 0),
+        tl.where(pair == 0, -tl.sum(active, 0), active),
+        tl.where(pair == 0, tl.sum(active_square, 0), -active_square),
+    )
+
+
+@jit
+def _scores(x, pairwise, joint, one, other, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    _, _, u, v = _linear(x, pairwise, one, other, dim, width, PAIRS, DIM, WIDTH)
+    u, _ = _hidden(u, pairwise, dim, width, WIDTH)
+    v, _ = _hidden(v, pairwise + width * (dim + 1), dim, width, WIDTH)
+    return _joint_scores(u, v, joint, width, PAIRS, WIDTH, UNITS)
+
+
+@jit
+def _without_zero(length):
+    return tl.where(length > 1.1754943508222875e-38, length, float("inf"))
+
+
+@jit
+def _seen(x, one, other, d, dim):
+    """x - y and x + y, (pairs, dimensions)."""
+    inside = (d < dim)[None, :]
+    first = tl.load(x + one[:, None] * dim + d[None, :], inside, 0.0)
+    second = tl.load(x + other[:, None] * dim + d[None, :], inside, 0.0)
+    return first - second, first + second
+
+
+@jit
+def _weights(pairwise, d, dim, width, WIDTH: tl.constexpr):
+    """Where a layer's weights for some dimensions are, (width, dimensions), and which there are."""
+    unit = tl.arange(0, WIDTH)[:, None]
+    return pairwise + unit * (dim + 1) + d[None, :], (unit < width) & (d < dim)[None, :]
+
+
+@jit
+def _linear(x, pairwise, one, other, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    """The lengths of x - y and x + y, infinite for 0, and the layers on both at length 1."""
+    u = tl.zeros((PAIRS, WIDTH), tl.float32)
+    v = tl.zeros((PAIRS, WIDTH), tl.float32)
+    far = tl.zeros((PAIRS,), tl.float32)
+    near = tl.zeros((PAIRS,), tl.float32)
+    for first in range(0, dim, DIM):
+        d = first + tl.arange(0, DIM)
+        apart, both = _seen(x, one, other, d, dim)
+        far += tl.sum(apart * apart, 1)
+        near += tl.sum(both * both, 1)
+        at, inside = _weights(pairwise, d, dim, width, WIDTH)
+        u = tl.dot(tl.abs(apart), tl.trans(tl.load(at, inside, 0.0)), u, input_precision="ieee")
+        layer = tl.load(at + width * (dim + 1), inside, 0.0)
+        v = tl.dot(both, tl.trans(layer), v, input_precision="ieee")
+    far = _without_zero(tl.sqrt_rn(far))
+    near = _without_zero(tl.sqrt_rn(near))
+    return far, near, u / far[:, None], v / near[:, None]
+
+
+@jit
+def _hidden(linear, layer, dim, width, WIDTH: tl.constexpr):
+    """unit(relu(linear + bias)), and the length it was divided by."""
+    unit = tl.arange(0, WIDTH)
+    bias = tl.load(layer + unit * (dim + 1) + dim, unit < width, 0.0)
+    hidden = tl.maximum(linear + bias[None, :], 0.0)
+    length = _without_zero(tl.sqrt_rn(tl.sum(hidden * hidden, 1)))
+    return hidden / length[:, None], length
+
+
+@jit
+def _units(u, v, joint, first, width, WIDTH: tl.constexpr, UNITS: tl.constexpr):
+    """Some units of the joint layer: their values, score weights, and weights on u and on v."""
+    unit = first + tl.arange(0, UNITS)
+    row = joint + unit * (2 * width + 2)
+    column = tl.arange(0, WIDTH)
+    inside = (unit < width)[:, None] & (column < width)[None, :]
+    on_u = tl.load(row[:, None] + column[None, :], inside, 0.0)
+    on_v = tl.load(row[:, None] + width + column[None, :], inside, 0.0)
+    values = tl.dot(u, tl.trans(on_u), input_precision="ieee")
+    values = tl.dot(v, tl.trans(on_v), values, input_precision="ieee")
+    values += tl.load(row + 2 * width, unit < width, 0.0)[None, :]
+    score = tl.load(row + 2 * width + 1, unit < width, 0.0)
+    return tl.maximum(values, 0.0), score, on_u, on_v
+
+
+@jit
+def _joint_scores(u, v, joint, width, PAIRS: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501
+    total = tl.zeros((PAIRS,), tl.float32)
+    for first in range(0, width, UNITS):
+        values, score, _, _ = _units(u, v, joint, first, width, WIDTH, UNITS)
+        total += tl.sum(values * score[None, :], 1)
+    return total
+
+
+@jit
+def _joint_back(u, v, by_scores, joint, by_joint, width, PAIRS: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    """The slopes by u and v; those by the joint layer are written."""
+    by_u = tl.zeros((PAIRS, WIDTH), tl.float32)
+    by_v = tl.zeros((PAIRS, WIDTH), tl.float32)
+    column = tl.arange(0, WIDTH)
+    for first in range(0, width, UNITS):
+        values, score, on_u, on_v = _units(u, v, joint, first, width, WIDTH, UNITS)
+        flow = tl.where(values > 0, by_scores[:, None] * score[None, :], 0.0)
+        by_u = tl.dot(flow, on_u, by_u, input_precision="ieee")
+        by_v = tl.dot(flow, on_v, by_v, input_precision="ieee")
+        unit = first + tl.arange(0, UNITS)
+        row = by_joint + unit * (2 * width + 2)
+        at = row[:, None] + column[None, :]
+        inside = (unit < width)[:, None] & (column < width)[None, :]
+        back = tl.trans(flow)
+        tl.store(at, tl.dot(back, u, input_precision="ieee"), inside)
+        tl.store(at + width, tl.dot(back, v, input_precision="ieee"), inside)
+        tl.store(row + 2 * width, tl.sum(flow, 0), unit < width)
+        tl.store(row + 2 * width + 1, tl.sum(values * by_scores[:, None], 0), unit < width)
+    return by_u, by_v
+
+
+@jit
+def _hidden_back(grad, hidden, length):
+    """Back through unit and relu."""
+    along = tl.sum(grad * hidden, 1)
+    return tl.where(hidden > 0, (grad - along[:, None] * hidden) / length[:, None], 0.0)
+
+
+@jit
+def _linear_back(x, pairwise, one, other, far, near, u, v, by_u, by_v, by_squares, by_x, by_pairwise, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    """Write the slopes by the pairwise layers, and add those by x."""
+    unit = tl.arange(0, WIDTH)
+    layer = width * (dim + 1)
+    biases = by_pairwise + unit * (dim + 1) + dim
+    tl.store(biases, tl.sum(by_u, 0), unit < width)
+    tl.store(biases + layer, tl.sum(by_v, 0), unit < width)
+    along_u = tl.sum(by_u * u, 1)[:, None]  # the slope by what was seen, along what was seen
+    along_v = tl.sum(by_v * v, 1)[:, None]
+    back_u, back_v = tl.trans(by_u), tl.trans(by_v)
+    there = tl.arange(0, PAIRS)[:, None] < 3
+    for first in range(0, dim, DIM):
+        d = first + tl.arange(0, DIM)
+        apart, both = _seen(x, one, other, d, dim)
+        seen_u, seen_v = tl.abs(apart) / far[:, None], both / near[:, None]
+        at, inside = _weights(by_pairwise, d, dim, width, WIDTH)
+        tl.store(at, tl.dot(back_u, seen_u, input_precision="ieee"), inside)
+        tl.store(at + layer, tl.dot(back_v, seen_v, input_precision="ieee"), inside)
+        at, inside = _weights(pairwise, d, dim, width, WIDTH)
+        by_seen = tl.dot(by_u, tl.load(at, inside, 0.0), input_precision="ieee")
+        by_seen = (by_seen - along_u * seen_u) / far[:, None]
+        sign = tl.where(apart > 0, 1.0, tl.where(apart < 0, -1.0, 0.0))
+        by_apart = by_seen * sign + 2 * by_squares[:, None] * apart
+        by_both = tl.dot(by_v, tl.load(at + layer, inside, 0.0), input_precision="ieee")
+        by_both = (by_both - along_v * seen_v) / near[:, None]
+        here = there & (d < dim)[None, :]
+        to_one = by_x + one[:, None] * dim + d[None, :]
+        tl.atomic_add(to_one, by_both + by_apart, here, sem="relaxed")
+        to_other = by_x + other[:, None] * dim + d[None, :]
+        tl.atomic_add(to_other, by_both - by_apart, here, sem="relaxed")
