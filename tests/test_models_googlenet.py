@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from gradients import disagreement, evaluate
@@ -200,6 +200,18 @@ def test_normalization_compiles_into_one_graph() -> None:
     x = torch.randn(2, 7, 3, 3, dtype=torch.float64)
     expected = evaluate(local_response_norm_sum, {"x": x}, {"alpha": 0.5})
     assert disagreement(evaluate(compiled, {"x": x}, {"alpha": 0.5}), expected) is None
+
+
+def test_a_net_with_normalization_has_its_gradients_when_compiled() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 7, 3), LocalResponseNorm(alpha=0.5), nn.Conv2d(7, 2, 1))
+    x = torch.randn(2, 3, 5, 5)
+    expected = torch.autograd.grad(net(x).square().sum(), list(net.parameters()))
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(x).square().sum(), list(net.parameters()))
+    for mine, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, wanted)
 
 
 def test_normalization_refuses_an_even_window_and_another_rank() -> None:

@@ -149,8 +149,9 @@ class Magnet(nn.Module):
         loss, variance = _loss(embeddings, clusters, cluster_labels, self.alpha, self.eps)
         if self.training:
             self.batches += 1
-            share = (1 / self.batches).clamp(min=1 - self.momentum)
-            self.variance.lerp_(variance.to(self.variance.dtype), share.to(self.variance.dtype))
+            share = (1 / self.batches).clamp(min=1 - self.momentum).to(self.variance.dtype)
+            change = variance.to(share.dtype) - self.variance
+            self.variance += change * share  # torch.compile of 2.11 makes nothing of lerp_
         return loss
 
     def terms(self, embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor) -> Tensor:

@@ -94,7 +94,10 @@ class _LocalResponseNorm(torch.autograd.Function):
         sums = _window_mean(exact.square(), size).mul_(alpha).add_(k)
         ctx.save_for_backward(x, sums)
         ctx.size, ctx.beta, ctx.weight = size, beta, 2 * alpha * beta
-        return _inverse_power(sums, beta).mul_(exact).to(x.dtype)
+        powers = _inverse_power(sums, beta)
+        # torch.compile of 2.11 loses the gradient of a result that an operation hands through
+        y = powers * exact if torch.compiler.is_compiling() else powers.mul_(exact)
+        return y if y.dtype == x.dtype else y.to(x.dtype)
 
     @staticmethod
     @once_differentiable
