@@ -12,7 +12,7 @@ import kinspace
 from kinspace.losses import hdc_kernel, hierarchical_triplet_kernel, medoids_kernel, pddm_kernel
 from kinspace.models import bias_relu, kernels
 
-triton = pytest.importorskip("triton")
+triton = pytest.importorskip("triton", minversion="3.6")
 # What they are launched with: the types of the tensors, which come first, and the constants.
 # The other arguments are whole numbers, but for those of the normalization.
 PDDM: dict[str, float] = {"PAIRS": 16, "DIM": 32, "WIDTH": 128, "UNITS": 16}

@@ -56,7 +56,7 @@ def compare_normalization() -> None:
 
 def call_interpreted(module: str, function: str) -> None:
     """Call the test module's function with the kernels in Triton's interpreter."""
-    pytest.importorskip("triton")
+    pytest.importorskip("triton", minversion="3.6")
     # TRITON_INTERPRET is read when the kernels are defined, so this takes a new process
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parent)}
     code = f"import {module} as t; t.{function}()"

@@ -25,7 +25,7 @@ have not seen them in print.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,13 +46,9 @@ FARTHEST = 4.0  # the largest squared distance of vectors of length 1
 FEW = 32  # classes up to which squaring is as quick as linkage on a CPU
 
 
-class _Known(NamedTuple):
-    """What is known of all classes."""
-
-    means: Tensor  # (classes, dim)
-    lengths: Tensor  # (classes,) the mean squared length in each
-    spreads: Tensor  # (classes,) the mean squared distance to the mean
-    start: Tensor  # the lowest threshold
+# Of all classes: means (classes, dim), the mean squared length in each (classes,) and the mean
+# squared distance to its mean (classes,); and the lowest threshold.
+_Known = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @full_precision
@@ -84,7 +80,7 @@ def hierarchical_triplet_loss(
     checks.whole("levels", levels, at_least=1)
     with torch.no_grad():
         lengths = spreads + means.square().sum(1)
-        known = _Known(means, lengths, spreads, 2 * spreads.mean())
+        known = (means, lengths, spreads, 2 * spreads.mean())
     return _loss(embeddings, labels, known, levels, margin)
 
 
@@ -113,7 +109,8 @@ def _fused(
     """The value and its slope by two GPU kernels; groups: those of `class_order`."""
     present, place, order, starts, sizes = groups
     means, lengths, spreads = (table.index_select(0, present) for table in known[:3])
-    nodes = kernel.nodes(means @ means.T, lengths, known.start, levels)
+    start = known[3]
+    nodes = kernel.nodes(means @ means.T, lengths, start, levels)
     centered = x - x.mean(0)
     norms = torch.linalg.vector_norm(centered, dim=1)
     totals, signs, pulls = kernel.hinges(
@@ -121,7 +118,7 @@ def _fused(
         x.contiguous(),
         norms,
         (place, order, starts),
-        (nodes, spreads, known.start),
+        (nodes, spreads, start),
         margin,
         int(sizes.max()),
     )
@@ -145,11 +142,12 @@ def _margins(labels: Tensor, known: _Known, levels: int, margin: float) -> Tenso
         present, place = classes(labels)
     means, lengths, spreads = (table.index_select(0, present) for table in known[:3])
     between = torch.addmm(lengths, means, means.T, alpha=-2).add_(lengths[:, None]).clamp_(min=0)
-    step = (FARTHEST - known.start).clamp_(min=0).div_(levels)
+    start = known[3]
+    step = (FARTHEST - start).clamp_(min=0).div_(levels)
     numbers = torch.arange(levels, device=step.device, dtype=step.dtype)
-    thresholds = torch.addcmul(known.start, step, numbers)  # but for the last
+    thresholds = torch.addcmul(start, step, numbers)  # but for the last
     level = _meeting_levels(between, thresholds)  # (classes, classes)
-    own = torch.add(known.start + margin, spreads, alpha=-2)
+    own = torch.add(start + margin, spreads, alpha=-2)
     margins = torch.addcmul(own[:, None], step, level)
     return margins.masked_fill_(present[:, None] == present, 0)[place[:, None], place]
 
@@ -221,7 +219,7 @@ class HierarchicalTriplet(nn.Module):
             spreads = torch.addcmul(lengths, centers_lengths, centers_lengths, value=-1)
             spreads.clamp_(min=0)  # those of classes not seen so far are 0
             start = spreads.sum().mul_(2).div_(seen.sum())
-        known = _Known(means, lengths, spreads, start)
+        known = (means, lengths, spreads, start)
         return _loss(embeddings, labels, known, self.levels, self.margin)
 
     def extra_repr(self) -> str:
