@@ -1,8 +1,8 @@
 """Triton, where it is: the compiler of our GPU kernels comes with PyTorch for CUDA on Linux.
 
-Builds of PyTorch for the CPU, macOS and Windows come without it, those before 2.11 with an older one
-that may lack what a kernel uses (the mask of a histogram). There `jit` leaves a function as it is,
-`available` is false, and nothing calls it.
+Builds of PyTorch for the CPU, macOS and Windows come without it; those before 2.11 have an older
+one, which may lack what a kernel uses (the mask of a histogram). There `jit` leaves a function as
+it is, `available` is false, and nothing calls it.
 """
 
 from __future__ import annotations
