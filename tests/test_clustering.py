@@ -1,18 +1,16 @@
 """The greedy medoids of the clustering loss: against a loop with exact sums, ties, the kernel."""
 
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 
+from interpreted import call_interpreted
 from kinspace.distances import euclidean_distances
-from kinspace.losses import clustering_loss
+from kinspace.losses import clustering_loss, medoids, medoids_kernel
 from kinspace.losses.medoids import greedy_medoids
 
 # (samples, samples a class, dim)
@@ -119,32 +117,21 @@ def test_the_loss_is_the_same_in_float32_and_float64() -> None:
     )
 
 
-IN_THE_INTERPRETER = """
-import torch
-from test_clustering import batch, by_loop
-from kinspace.distances import euclidean_distances
-from kinspace.losses import medoids, medoids_kernel
-
-medoids_kernel.MOVED, medoids_kernel.BLOCK = 4, 16
-for shape, scale in [((23, 4, 3), 0), ((20, 10, 2), 2), ((1, 1, 1), 0)]:
-    points, labels = batch(*shape, seed=5)
-    distances = euclidean_distances((points * scale).round() if scale else points.float())
-    _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
-    tables = medoids._entropies(len(groups), groups.device), medoids._scale(distances)
-    got, nmi = medoids._fused(distances, groups, sizes, *tables, 1.0, programs=1)
-    expected, expected_nmi = by_loop(distances, labels, 1.0)
-    assert got.tolist() == expected, shape
-    assert abs(nmi.item() - expected_nmi) < 1e-6, shape
-"""
+def compare_kernel() -> None:
+    for shape, scale in [((23, 4, 3), 0), ((20, 10, 2), 2), ((1, 1, 1), 0)]:
+        points, labels = batch(*shape, seed=5)
+        distances = euclidean_distances((points * scale).round() if scale else points.float())
+        _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
+        tables = medoids._entropies(len(groups), groups.device), medoids._scale(distances)
+        with mock.patch.multiple(medoids_kernel, MOVED=4, BLOCK=16):
+            got, nmi = medoids._fused(distances, groups, sizes, *tables, 1.0, programs=1)
+        expected, expected_nmi = by_loop(distances, labels, 1.0)
+        assert got.tolist() == expected, shape
+        assert abs(nmi.item() - expected_nmi) < 1e-6, shape
 
 
 def test_the_kernel_chooses_as_the_loop_does() -> None:
-    pytest.importorskip("triton", minversion="3.6")
-    # TRITON_INTERPRET is read when the kernel is defined, so this takes a new process
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-c", IN_THE_INTERPRETER]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    call_interpreted("test_clustering", "compare_kernel")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

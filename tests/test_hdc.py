@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from gradients import disagreement, evaluate
+from interpreted import call_interpreted
 from kinspace.losses import hdc, hdc_loss
-from test_models_kernels import call_interpreted
 
 # dimensions, learners, shares, samples a class, margin
 CASES = [

@@ -1,9 +1,6 @@
 """The tree of the hierarchical triplet loss, and the means and spreads its module follows."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -11,6 +8,7 @@ from torch import Tensor
 
 import loops
 from batches import NUM_CLASSES, Batch, random_batch
+from interpreted import call_interpreted
 from kinspace.losses import (
     HierarchicalTriplet,
     hierarchical_triplet,
@@ -166,34 +164,22 @@ def levels_by_linkage(places: Tensor) -> Tensor:
     return hierarchical_triplet._meeting_levels(between, thresholds)
 
 
-IN_THE_INTERPRETER = """
-import torch
-from test_hierarchical_triplet import (
-    KINDS, kernel_batches, levels_by_kernel, levels_by_linkage, points, value_and_slope
-)
-from kinspace.losses import hierarchical_triplet_kernel as kernel
-
-kernel.TILE = 64
-for kind in KINDS:
-    assert torch.equal(levels_by_kernel(points(kind)), levels_by_linkage(points(kind))), kind
-kernel.TILE = 128
-for name, batch in kernel_batches().items():
-    kernel.ready = lambda x: False
-    expected = value_and_slope(batch)
-    kernel.ready = lambda x: True
-    for ours, theirs in zip(value_and_slope(batch), expected):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-16, msg=name)
-    assert expected[0] > 0 or name in ("alone", "one class", "one sample")
-"""
+def compare_kernels() -> None:
+    kernel = hierarchical_triplet_kernel
+    with mock.patch.object(kernel, "TILE", 64):
+        for kind in KINDS:
+            assert torch.equal(levels_by_kernel(points(kind)), levels_by_linkage(points(kind)))
+    for name, batch in kernel_batches().items():
+        expected = value_and_slope(batch)
+        with mock.patch.multiple(kernel, TILE=128, ready=lambda x: True):
+            found = value_and_slope(batch)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-16, msg=name)
+        assert expected[0] > 0 or name in ("alone", "one class", "one sample")
 
 
-def test_the_kernels_give_what_torch_gives() -> None:
-    pytest.importorskip("triton", minversion="3.6")
-    # TRITON_INTERPRET is read when the kernels are defined, so this takes a new process
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-c", IN_THE_INTERPRETER]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_interpreted_kernels_give_what_torch_gives() -> None:
+    call_interpreted("test_hierarchical_triplet", "compare_kernels")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from interpreted import call_interpreted
 from kinspace.models import GoogLeNet, bias_relu, kernels
 from kinspace.models.googlenet import ConvReLU, Inception
-from test_models_kernels import call_interpreted
 
 SHAPES = [(2, 5, 7, 9), (1, 16, 8, 8), (2, 70, 5, 3), (1, 200, 2, 3), (3, 1, 4, 4), (2, 3, 1, 1)]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch.nn import functional
 
+from interpreted import call_interpreted
 from kinspace.models import kernels
 from kinspace.models.lrn import local_response_norm
 from kinspace.models.max_pool import MaxPool, _rounded_up
@@ -52,18 +48,6 @@ def compare_normalization() -> None:
             back = kernels.lrn_backward(x.detach(), grad, size, alpha, beta, k)
             torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(back, x.grad, rtol=1e-5, atol=1e-5)
-
-
-def call_interpreted(module: str, function: str) -> None:
-    """Call the test module's function with the kernels in Triton's interpreter."""
-    pytest.importorskip("triton", minversion="3.6")
-    # TRITON_INTERPRET is read when the kernels are defined, so this takes a new process
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    code = f"import {module} as t; t.{function}()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("what", ["compare_pooling", "compare_normalization"])

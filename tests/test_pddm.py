@@ -10,9 +10,9 @@ from torch import Tensor
 import loops
 from batches import random_batch
 from gradients import disagreement, evaluate
+from interpreted import call_interpreted
 from kinspace.losses import PDDM, pddm, pddm_kernel, pddm_loss
 from methods import METHODS
-from test_models_kernels import call_interpreted
 
 ARGUMENTS = next(method for method in METHODS if method.name == "pddm_loss").arguments
 

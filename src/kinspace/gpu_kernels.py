@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["available", "jit", "tl"]
+__all__ = ["available", "jit", "meet", "power_of_2", "tl"]
 
 OLDEST = (3, 6)  # tried; torch 2.11 has it
 
@@ -30,3 +30,26 @@ jit: Any = triton.jit if triton is not None else lambda function: function
 def available() -> bool:
     """Whether kernels can be built; they are only tried on NVIDIA's GPUs."""
     return triton is not None and torch.version.cuda is not None
+
+
+def power_of_2(at_least: int) -> int:
+    """The sizes that a tile may have.
+
+    >>> [power_of_2(size) for size in (1, 4, 5)]
+    [1, 4, 8]
+    """
+    return 1 << (at_least - 1).bit_length()
+
+
+@jit  # type: ignore[untyped-decorator,unused-ignore]  # no hints: Triton would take them for its own
+def meet(waiting, times):  # type: ignore[no-untyped-def]
+    """Go on when all programs have come here so many times; all must be on the device at once.
+
+    waiting: a whole number in the memory of the GPU, 0 before the launch.
+    """
+    tl.debug_barrier()
+    everyone = times * tl.num_programs(0)
+    arrived = tl.atomic_add(waiting, 1, sem="acq_rel") + 1
+    while arrived < everyone:
+        arrived = tl.atomic_add(waiting, 0, sem="acquire")
+    tl.debug_barrier()

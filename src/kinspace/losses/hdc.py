@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.gpu_kernels import available
+from kinspace.gpu_kernels import available, power_of_2
 from kinspace.learners import checked_groups, group_sizes, stacked, unstacked
 from kinspace.losses import hdc_kernel
 from kinspace.numerics import full_precision
@@ -204,19 +204,15 @@ def _fused(
         hdc_kernel.cascade[(programs,)](
             *(products, x, divisors.contiguous(), *there, pulls, own, sums),
             *(float(margin), size, learners, dim, width, rows),
-            BLOCK=min(hdc_kernel.BLOCK, max(256, _power_of_2(size))),
-            WIDE=min(8, _power_of_2(width)),
-            DIM=_power_of_2(dim),
+            BLOCK=min(hdc_kernel.BLOCK, max(256, power_of_2(size))),
+            WIDE=min(8, power_of_2(width)),
+            DIM=power_of_2(dim),
             DIGITS=hdc_kernel.DIGITS,
             BINS=hdc_kernel.BINS,
             num_warps=hdc_kernel.WARPS,
         )
     by_own = own.transpose(0, 1)
     return sums.sum(), lambda: by_own.baddbmm_(products, learner_rows).transpose(0, 1)
-
-
-def _power_of_2(at_least: int) -> int:
-    return 1 << (at_least - 1).bit_length()
 
 
 def _checked_shares(shares: Sequence[float], groups: int | Sequence[int]) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ gradient, and takes from the next learner's table what it does not see.
 # Triton's functions have no types.
 from __future__ import annotations
 
-from kinspace.gpu_kernels import jit, tl
+from kinspace.gpu_kernels import jit, meet, tl
 
 __all__ = ["BINS", "DIGITS", "cascade"]
 
@@ -72,13 +72,13 @@ def cascade(  # noqa: PLR0913
                     end, size, learners, width, BLOCK, DIGITS, BINS,
                 )  # fmt: skip
                 met += 1
-                _meet(waiting, met)
+                meet(waiting, met)
                 push_key, push_rank = _next_digit(counts, push_key, push_rank, BINS)
                 pull_key, pull_rank = _next_digit(counts + BINS, pull_key, pull_rank, BINS)
                 counts += 2 * BINS
         else:
             met += 1
-            _meet(waiting, met)
+            meet(waiting, met)
         if learner > 0:
             seen = tl.load(kept + learner - 1, cache_modifier=".cg")
         part = 1.0 / tl.maximum(seen, 1).to(tl.float32)
@@ -229,14 +229,3 @@ def _pull(pulls, learner, learners, begin, end, size, width, last, BLOCK: tl.con
         if learner + 1 < learners:
             tl.store(table + size * width + p, -1.0, (p < end * width) & ~on)
     return tl.sum(total, 0), tl.sum(more, 0)
-
-
-@jit
-def _meet(waiting, times):
-    """Go on when all programs have come here so many times."""
-    tl.debug_barrier()
-    everyone = times * tl.num_programs(0)
-    arrived = tl.atomic_add(waiting, 1, sem="acq_rel") + 1
-    while arrived < everyone:
-        arrived = tl.atomic_add(waiting, 0, sem="acquire")
-    tl.debug_barrier()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kinspace.distances import CLOSE
-from kinspace.gpu_kernels import available, jit, tl
+from kinspace.gpu_kernels import available, jit, power_of_2, tl
 
 __all__ = ["WIDEST", "hinges", "nodes", "ready"]
 
@@ -34,8 +34,8 @@ def nodes(products: Tensor, lengths: Tensor, start: Tensor, levels: int) -> Tens
     """
     size = len(products)
     found = torch.empty((levels, size), dtype=torch.int32, device=products.device)
-    columns = min(_power_of_2(size), TILE // 2)
-    rows = min(_power_of_2(size), 8 * TILE // columns)
+    columns = min(power_of_2(size), TILE // 2)
+    rows = min(power_of_2(size), 8 * TILE // columns)
     with torch.cuda.device_of(products):  # Triton launches on the current one
         _join[(levels,)](
             products, lengths, start, found, size, 1 / levels, rows, columns, num_warps=16
@@ -60,8 +60,8 @@ def hinges(
     """
     size, dim = x.shape
     totals, signs, pulls = torch.empty_like(norms), torch.empty_like(products), torch.zeros_like(x)
-    width = max(_power_of_2(widest), 2)
-    block = min(_power_of_2(size), TILE // width, TILE // DEPTH)
+    width = max(power_of_2(widest), 2)
+    block = min(power_of_2(size), TILE // width, TILE // DEPTH)
     with torch.cuda.device_of(x):
         _hinges[(size,)](
             products, x, norms, *groups, *tree, totals, signs, pulls, size, dim,
@@ -69,10 +69,6 @@ def hinges(
             num_warps=4,
         )  # fmt: skip
     return totals, signs, pulls
-
-
-def _power_of_2(at_least: int) -> int:
-    return 1 << (at_least - 1).bit_length()
 
 
 @jit

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinspace.gpu_kernels import available
+from kinspace.gpu_kernels import available, power_of_2
 from kinspace.losses import medoids_kernel
 
 __all__ = ["greedy_medoids"]
@@ -91,7 +91,7 @@ def _fused(
 ) -> tuple[Tensor, Tensor]:
     """The same in one kernel of at most so many programs, which share the candidates."""
     size, classes = len(groups), len(sizes)
-    candidates = max(4, _power_of_2(math.ceil(size / programs)))
+    candidates = max(4, power_of_2(math.ceil(size / programs)))
     programs = math.ceil(size / candidates)
     ints: dict[str, Any] = {"dtype": torch.int32}
     near = distances.new_full((programs, size), math.inf)
@@ -109,17 +109,13 @@ def _fused(
             *(distances, members, (ends - sizes)[groups], ends[groups], entropy),
             *(entropy[sizes].sum(), weights, near, cluster, moved, left),
             *(scores, picks, waiting, medoids, nmi, size, classes),
-            PROGRAMS=_power_of_2(programs),
+            PROGRAMS=power_of_2(programs),
             CANDIDATES=candidates,
             MOVED=medoids_kernel.MOVED,
-            BLOCK=min(medoids_kernel.BLOCK, _power_of_2(size)),
+            BLOCK=min(medoids_kernel.BLOCK, power_of_2(size)),
             num_warps=medoids_kernel.WARPS,
         )
     return medoids[cluster[0]], nmi.to(distances.dtype)
-
-
-def _power_of_2(at_least: int) -> int:
-    return 1 << (at_least - 1).bit_length()
 
 
 @dataclass

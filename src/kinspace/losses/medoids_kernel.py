@@ -11,7 +11,7 @@ kept in a table.
 # Triton's functions have no types.
 from __future__ import annotations
 
-from kinspace.gpu_kernels import jit, tl
+from kinspace.gpu_kernels import jit, meet, tl
 
 __all__ = ["greedy_steps"]
 
@@ -261,11 +261,7 @@ def _best(  # noqa: PLR0913
     place = step * programs
     tl.store(scores + place + tl.program_id(0), top)
     tl.store(picks + place + tl.program_id(0), pick)
-    tl.debug_barrier()
-    arrived = tl.atomic_add(waiting, 1, sem="acq_rel") + 1
-    while arrived < (step + 1) * programs:
-        arrived = tl.atomic_add(waiting, 0, sem="acquire")
-    tl.debug_barrier()
+    meet(waiting, step + 1)
     each = tl.arange(0, PROGRAMS)
     tops = tl.load(scores + place + each, each < programs, float("-inf"), cache_modifier=".cg")
     picked = tl.load(picks + place + each, each < programs, 2147483647, cache_modifier=".cg")

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace.gpu_kernels import available, jit, tl
+from kinspace.gpu_kernels import available, jit, power_of_2, tl
 
 __all__ = ["fused", "ready"]
 
@@ -51,7 +51,7 @@ def fused(
     scores, others = x.new_empty(index.numel()), x.new_empty(2, size)
     value, by_x = x.new_empty(()), torch.zeros_like(parts[0])
     by_pairwise, by_joint = map(torch.empty_like, parts[1:])
-    tiles = (PAIRS, DIM, max(16, 1 << (width - 1).bit_length()), UNITS)
+    tiles = (PAIRS, DIM, max(16, power_of_2(width)), UNITS)
     with torch.cuda.device_of(x):  # Triton launches on the current one
         _positives[(math.ceil(index.numel() / PAIRS),)](
             *(*parts, index, positive.view(torch.uint8), scores, index.numel()),

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kinspace.gpu_kernels import jit, tl
+from kinspace.gpu_kernels import jit, power_of_2, tl
 from kinspace.models import kernels
 
 __all__ = ["bias_relu", "join_bias_relu", "split_bias_relu"]
@@ -163,7 +163,7 @@ def _empty(like: Tensor, channels: int) -> Tensor:
 
 def _tile(channels: int) -> tuple[int, int, int]:
     """Pixels and channels of a tile, and how many tiles side by side hold all channels."""
-    columns = min(COLUMNS, 1 << (channels - 1).bit_length())
+    columns = min(COLUMNS, power_of_2(channels))
     return TILE // columns, columns, -(-channels // columns)
 
 
