@@ -19,7 +19,7 @@ from torch import Tensor
 
 from kinspace.data.processes import cores
 
-__all__ = ["Batcher", "Busy", "one_core"]
+__all__ = ["Batcher", "Busy", "Vector", "one_core"]
 
 Vector = NDArray[np.float32]
 
