@@ -123,7 +123,7 @@ def compare_kernel() -> None:
         distances = euclidean_distances((points * scale).round() if scale else points.float())
         _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
         tables = medoids._entropies(len(groups), groups.device), medoids._scale(distances)
-        with mock.patch.multiple(medoids_kernel, MOVED=4, BLOCK=16):
+        with mock.patch.multiple(medoids_kernel, MOVED=4, TILE=256, BLOCK=16):
             got, nmi = medoids._fused(distances, groups, sizes, *tables, 1.0, programs=1)
         expected, expected_nmi = by_loop(distances, labels, 1.0)
         assert got.tolist() == expected, shape

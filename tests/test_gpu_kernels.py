@@ -33,8 +33,8 @@ LAUNCHED: dict[Any, tuple[str, dict[str, float]]] = {
         {"SHARE": 1 / 16, "MARGIN": 0.1, "CLOSE": 0.1, "WIDTH": 4, "BLOCK": 256, "DEPTH": 4},
     ),
     medoids_kernel.greedy_steps: (
-        "fp32 i64 i64 i64 i64 i64 fp64 fp32 i32 i32 i32 fp64 i32 i32 i64 fp64",
-        {"PROGRAMS": 128, "CANDIDATES": 4, "MOVED": 32, "BLOCK": 512},
+        "fp32 i64 i64 i64 i64 i64 fp64 fp32 i32 i32 i32 fp64 i32 i64 fp64",
+        {"EACH": 256, "CANDIDATES": 4, "MOVED": 32, "MANY": 512, "BLOCK": 512},
     ),
     hdc_kernel.cascade: (
         "fp32 fp32 fp32 i32 i32 i32 fp32 fp32 fp32",

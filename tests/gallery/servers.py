@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from kinspace.gallery.app import make_app
 from kinspace.gallery.settings import Settings
 
 ROWS = 240
+get = partial(httpx.get, timeout=60)  # httpx's own 5 s pass on a busy machine
+post = partial(httpx.post, timeout=60)
 READY = ('body[data-map="ready"]', "#list button")  # of the page
 
 
@@ -60,4 +63,4 @@ def running(model: Model, settings: Settings | None = None, **options: Any) -> I
 
 def upload(base: str, data: bytes, path: str = "/api/search", **fields: Any) -> httpx.Response:
     files = {"picture": ("odd ../name\u202e.jpg", data, "image/jpeg")}
-    return httpx.post(base + path, files=files, data=fields, timeout=60)
+    return post(base + path, files=files, data=fields)

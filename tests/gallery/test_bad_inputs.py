@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gallery.malformed import KINDS
-from gallery.servers import picture, running, upload
+from gallery.servers import get, picture, post, running, upload
 from kinspace.bundle import Model
 from kinspace.gallery.settings import Settings
 from odd_pictures import bomb, encoded, scene
@@ -52,12 +52,12 @@ def test_questions_that_make_no_sense(server: str) -> None:
     refused(upload(server, good, filter='{"class": [{}]}'), 400, "classes of the gallery")
     refused(upload(server, good, filter='{"color": true}'), 400, "'color'")
     refused(upload(server, good, filter='{"part=test": 3}'), 400, "true or false")
-    refused(httpx.post(f"{server}/api/search"), 422, "picture")
-    refused(httpx.post(f"{server}/api/search", data={"picture": "text"}), 422, "picture")
-    refused(httpx.get(f"{server}/api/search"), 405, "Method Not Allowed")
-    refused(httpx.get(f"{server}/api/neighbors/nobody"), 404, "id of the gallery")
-    refused(httpx.get(f"{server}/api/neighbors/digit 1?k=x"), 422, "k:")
-    refused(httpx.get(f"{server}/nowhere"), 404, "Not Found")
+    refused(post(f"{server}/api/search"), 422, "picture")
+    refused(post(f"{server}/api/search", data={"picture": "text"}), 422, "picture")
+    refused(get(f"{server}/api/search"), 405, "Method Not Allowed")
+    refused(get(f"{server}/api/neighbors/nobody"), 404, "id of the gallery")
+    refused(get(f"{server}/api/neighbors/digit 1?k=x"), 422, "k:")
+    refused(get(f"{server}/nowhere"), 404, "Not Found")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_too_many_bytes_and_pixels(model: Model) -> None:
                 yield bytes(1000)
 
         kind = {"Content-Type": "multipart/form-data; boundary=b"}
-        answer = httpx.post(f"{server}/api/search", content=endless(), headers=kind)
+        answer = post(f"{server}/api/search", content=endless(), headers=kind)
         refused(answer, 413, "20,000 bytes")
         refused(upload(server, encoded(scene(2, 101), "jpeg")), 413, "10,000 pixels")
         assert upload(server, encoded(scene(2, 100), "jpeg")).status_code == 200
@@ -133,7 +133,7 @@ def test_malformed_requests_do_no_harm(server: str, kind: str) -> None:
     # changed bytes, and huge headers that are still allowed, may leave a good picture
     refused = codes.total() - codes[200]
     assert refused == 50 if kind in ALWAYS_REFUSED else refused > 0, codes
-    assert httpx.get(f"{server}/healthz").status_code == 200
+    assert get(f"{server}/healthz").status_code == 200
     assert upload(server, picture()).status_code == 200
 
 

@@ -7,13 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 import torch
 from torch import Tensor
 
 import kinspace
-from gallery.servers import picture, running, upload
+from gallery.servers import get, picture, running, upload
 from kinspace.bundle import Model
 from kinspace.gallery.batching import Batcher, Busy, Vector
 from kinspace.gallery.settings import Settings
@@ -35,7 +34,7 @@ class Gate:
 
 
 def queued(server: str) -> int:
-    text = httpx.get(f"{server}/metrics").text
+    text = get(f"{server}/metrics").text
     return int(
         next(x for x in text.splitlines() if x.startswith("kinspace_queue_pictures")).split()[1]
     )
@@ -85,7 +84,7 @@ def test_a_full_queue_answers_at_once(run: Path, monkeypatch: pytest.MonkeyPatch
         refused = upload(server, picture(3))  # the model is still held: nobody has waited for it
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert "busy" in refused.json()["error"]
-        assert httpx.get(f"{server}/healthz").status_code == 200
+        assert get(f"{server}/healthz").status_code == 200
         gate.opened.set()
         assert [answer.result().status_code for answer in asked] == [200, 200]
         until(server, 0)
@@ -111,7 +110,7 @@ def test_a_full_queue_is_told_before_the_picture_is_sent(
         gate.opened.set()
         assert asked.result().status_code == 200
         counted = 'requests_total{method="POST",route="/api/search",code="503"} 1'
-        assert counted in httpx.get(f"{server}/metrics").text
+        assert counted in get(f"{server}/metrics").text
 
 
 def test_one_bad_input_does_not_spoil_the_batch() -> None:

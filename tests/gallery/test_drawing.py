@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
 import kinspace
 from browsers import Visit
-from gallery.servers import READY, picture, running, upload
+from gallery.servers import READY, get, picture, running, upload
 from kinspace.bundle import Model
 from kinspace.gallery import drawing
 from kinspace.gallery.places import FILE, gallery_places
@@ -43,7 +42,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 def test_search_does_not_wait_for_the_map(bare: Model, gate: threading.Event, browser: Any) -> None:
     with running(bare) as server:
-        assert httpx.get(f"{server}/api/map").json() == {"state": "drawing"}
+        assert get(f"{server}/api/map").json() == {"state": "drawing"}
         assert upload(server, picture(20)).json()["neighbors"][0]["id"] == "digit 20"
         visit = Visit(browser, server, server).ready('body[data-ready="yes"]', "#list button")
         visit.tab.locator("#map-state", has_text="is being drawn").wait_for()
@@ -56,7 +55,7 @@ def test_search_does_not_wait_for_the_map(bare: Model, gate: threading.Event, br
         assert visit.tab.locator("#map-state").is_hidden()
         assert visit.tab.locator("#map").is_visible()
         visit.close()
-        found = httpx.get(f"{server}/api/map").json()
+        found = get(f"{server}/api/map").json()
     kept = np.round(gallery_places(bare) * 10_000).astype(int)
     assert (found["x"], found["y"]) == (kept[:, 0].tolist(), kept[:, 1].tolist())
     assert json.loads(drawing.Drawing(bare).answer) == found  # from the folder, at once
@@ -73,7 +72,7 @@ def test_a_map_that_cannot_be_drawn_is_all_that_is_missing(
         visit = Visit(browser, server, server).ready("#list button")
         visit.tab.locator("#map-state", has_text="log says why").wait_for()
         visit.close()
-        assert httpx.get(f"{server}/api/map").json() == {"state": "failed"}
+        assert get(f"{server}/api/map").json() == {"state": "failed"}
     assert "no memory for a map" in caplog.text
 
 

@@ -3,12 +3,11 @@
 import base64
 import json
 
-import httpx
 import numpy as np
 import pytest
 
 from bundles import digits
-from gallery.servers import ROWS, picture, upload
+from gallery.servers import ROWS, get, picture, upload
 from kinspace.bundle import Model
 
 
@@ -42,7 +41,7 @@ def test_encode_gives_the_vector(server: str, model: Model) -> None:
 
 
 def test_neighbors_of_a_picture_by_its_id(server: str, model: Model) -> None:
-    answer = httpx.get(f"{server}/api/neighbors/digit%2030?k=4").json()
+    answer = get(f"{server}/api/neighbors/digit%2030?k=4").json()
     assert (answer["row"], answer["id"]) == (30, "digit 30")
     assert [each["row"] for each in answer["neighbors"]] == [
         each.row for each in model.neighbors(30, 4)
@@ -57,7 +56,7 @@ def test_filters_by_class_and_attribute(server: str, model: Model) -> None:
     both = json.dumps({"class": names[:2], "part=train": True})
     for found in (
         upload(server, picture(20), k=100, filter=both).json()["neighbors"],
-        httpx.get(f"{server}/api/neighbors/digit 5", params={"k": 100, "filter": both}).json()[
+        get(f"{server}/api/neighbors/digit 5", params={"k": 100, "filter": both}).json()[
             "neighbors"
         ],
     ):
@@ -72,15 +71,15 @@ def test_classes_and_map_describe_the_table(server: str, model: Model) -> None:
     table = model.table
     assert table.labels is not None
     assert table.attributes is not None
-    found = httpx.get(f"{server}/api/classes").json()
+    found = get(f"{server}/api/classes").json()
     counts = {each["name"]: each["pictures"] for each in found["classes"]}
     for label in np.unique(table.labels).tolist():
         assert counts[table.class_name(label)] == int((table.labels == label).sum())
-    places = httpx.get(f"{server}/api/map").json()
+    places = get(f"{server}/api/map").json()
     assert places["state"] == "ready"
     assert len(places["x"]) == len(places["y"]) == ROWS
     assert 0 <= min(places["x"] + places["y"]) <= max(places["x"] + places["y"]) <= 10_000
-    pictures = httpx.get(f"{server}/api/pictures").json()
+    pictures = get(f"{server}/api/pictures").json()
     assert pictures["ids"] == list(table.ids)
     assert pictures["labels"] == table.labels.tolist()
     for place, name in enumerate(table.attribute_names):
@@ -94,7 +93,7 @@ def test_thumbnails_are_the_pictures_of_their_rows(server: str) -> None:
 
     from PIL import Image
 
-    answer = httpx.get(f"{server}/thumb/33.jpg")
+    answer = get(f"{server}/thumb/33.jpg")
     assert answer.headers["content-type"] == "image/jpeg"
     shown = np.asarray(Image.open(io.BytesIO(answer.content)).convert("L").resize((8, 8)), float)
     apart = [
@@ -105,10 +104,10 @@ def test_thumbnails_are_the_pictures_of_their_rows(server: str) -> None:
 
 
 def test_health_numbers_and_documentation(server: str) -> None:
-    assert httpx.get(f"{server}/healthz").json() == {"status": "ok"}
+    assert get(f"{server}/healthz").json() == {"status": "ok"}
     upload(server, picture(1))
-    httpx.get(f"{server}/no/such/place")
-    answer = httpx.get(f"{server}/metrics")
+    get(f"{server}/no/such/place")
+    answer = get(f"{server}/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if line[0] != "#")
     searched = 'kinspace_requests_total{method="POST",route="/api/search",code="200"}'
@@ -118,6 +117,6 @@ def test_health_numbers_and_documentation(server: str) -> None:
     assert int(lines["kinspace_batch_pictures_total"]) >= int(lines["kinspace_batches_total"]) >= 1
     bucket = 'kinspace_request_seconds_bucket{route="/api/search",le="+Inf"}'
     assert lines[bucket] == lines['kinspace_request_seconds_count{route="/api/search"}']
-    paths = httpx.get(f"{server}/openapi.json").json()["paths"]
+    paths = get(f"{server}/openapi.json").json()["paths"]
     assert {"/api/search", "/api/encode", "/healthz", "/metrics"} <= set(paths)
-    assert "http" not in httpx.get(f"{server}/docs").text.replace("http://127.0.0.1", "")
+    assert "http" not in get(f"{server}/docs").text.replace("http://127.0.0.1", "")

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gallery.servers import picture, running, upload
+from gallery.servers import get, picture, post, running, upload
 from kinspace.bundle import Model
 from kinspace.gallery import serve
 from kinspace.gallery.settings import Settings
@@ -22,7 +22,7 @@ def guarded(model: Model) -> Iterator[str]:
 
 def test_every_answer_has_the_headers(server: str) -> None:
     for path in ("/", "/api/classes", "/thumb/1.jpg", "/nowhere", "/api/neighbors/x"):
-        headers = httpx.get(server + path).headers
+        headers = get(server + path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "script-src 'self';" in policy
@@ -51,23 +51,23 @@ def test_without_the_token_nothing_of_the_gallery_is_told(
     guarded: str, headers: dict[str, str]
 ) -> None:
     for path in ("/api/about", "/api/map", "/thumb/1.jpg", "/metrics", "/openapi.json", "/x"):
-        answer = httpx.get(guarded + path, headers=headers)
+        answer = get(guarded + path, headers=headers)
         assert answer.status_code == 401
         assert "token" in answer.json()["error"]
         assert answer.headers["www-authenticate"] == "Bearer"
-    assert httpx.post(f"{guarded}/api/search", headers=headers).status_code == 401
-    assert httpx.post(f"{guarded}/api/session", headers=headers).status_code == 401
+    assert post(f"{guarded}/api/search", headers=headers).status_code == 401
+    assert post(f"{guarded}/api/session", headers=headers).status_code == 401
 
 
 def test_the_page_and_the_health_are_open(guarded: str) -> None:
     for path in ("/", "/app.js", "/map.js", "/style.css", "/healthz"):
-        assert httpx.get(guarded + path).status_code == 200
+        assert get(guarded + path).status_code == 200
 
 
 def test_the_token_opens_and_a_session_too(guarded: str) -> None:
     right = {"Authorization": f"Bearer {TOKEN}"}
-    assert httpx.get(f"{guarded}/api/about", headers=right).status_code == 200
-    with httpx.Client(base_url=guarded) as client:
+    assert get(f"{guarded}/api/about", headers=right).status_code == 200
+    with httpx.Client(base_url=guarded, timeout=60) as client:
         answer = client.post("/api/session", headers=right)
         said = answer.headers["set-cookie"]
         assert "HttpOnly" in said
@@ -79,12 +79,12 @@ def test_the_token_opens_and_a_session_too(guarded: str) -> None:
 
 
 def test_another_name_or_another_page_is_refused(server: str) -> None:
-    assert httpx.get(server, headers={"Host": "evil.example"}).status_code == 421
-    assert httpx.get(server, headers={"Host": "localhost:99"}).status_code == 200
+    assert get(server, headers={"Host": "evil.example"}).status_code == 421
+    assert get(server, headers={"Host": "localhost:99"}).status_code == 200
     foreign = {"Origin": "http://evil.example"}
-    assert httpx.post(f"{server}/api/search", headers=foreign).status_code == 403
+    assert post(f"{server}/api/search", headers=foreign).status_code == 403
     own = {"Origin": server}
-    assert httpx.get(f"{server}/api/about", headers=own).status_code == 200
+    assert get(f"{server}/api/about", headers=own).status_code == 200
 
 
 def test_other_machines_are_let_in_only_with_a_token(run: Path) -> None:
@@ -98,5 +98,5 @@ def test_a_short_token_is_none() -> None:
 
 
 def test_an_upload_does_not_show_where_the_run_is(server: str, run: Path) -> None:
-    assert str(run.parent) not in httpx.get(f"{server}/api/about").text
+    assert str(run.parent) not in get(f"{server}/api/about").text
     assert str(run.parent) not in upload(server, b"GIF89a" + bytes(50)).text

@@ -98,9 +98,8 @@ def _fused(
     cluster = groups.new_zeros((programs, size), **ints)
     moved = groups.new_empty((programs, size), **ints)
     left = groups.new_empty((classes, size), **ints)
-    scores = scale.new_empty((classes, programs))
-    picks = groups.new_empty((classes, programs), **ints)
-    waiting = groups.new_zeros((), **ints)
+    scores = scale.new_full((classes, programs), math.nan)  # not there yet
+    picks = groups.new_full((classes, programs), -1, **ints)
     medoids, nmi = torch.empty_like(sizes), torch.empty_like(scale)
     members, ends = groups.argsort(stable=True), sizes.cumsum(0)
     weights = torch.stack((scale, torch.full_like(scale, margin_weight)))
@@ -108,10 +107,11 @@ def _fused(
         medoids_kernel.greedy_steps[(programs,)](
             *(distances, members, (ends - sizes)[groups], ends[groups], entropy),
             *(entropy[sizes].sum(), weights, near, cluster, moved, left),
-            *(scores, picks, waiting, medoids, nmi, size, classes),
-            PROGRAMS=power_of_2(programs),
+            *(scores, picks, medoids, nmi, size, classes),
+            EACH=max(32 * medoids_kernel.WARPS, power_of_2(programs)),
             CANDIDATES=candidates,
             MOVED=medoids_kernel.MOVED,
+            MANY=max(medoids_kernel.MOVED, medoids_kernel.TILE // candidates),
             BLOCK=min(medoids_kernel.BLOCK, power_of_2(size)),
             num_warps=medoids_kernel.WARPS,
         )

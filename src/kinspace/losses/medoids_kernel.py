@@ -2,22 +2,24 @@
 
 Each program owns some candidates, and keeps its own copy of what all must know of the samples. In a
 step it adds up what the moved samples change for its candidates, a tile (moved samples, candidates)
-at a time, and writes its best candidate down; then all programs wait for each other. Counts within
-a class are taken anew for every sample that moves, from the class's members; those of clusters are
-kept in a table.
+at a time, and writes its best candidate down; then it looks for those of the others until all are
+there. Nothing else passes between programs, so this takes no barrier, which would empty the caches.
+Counts within a class are taken anew for every sample that moves, from the class's members; those of
+clusters are kept in a table.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, untyped-decorator"
 # Triton's functions have no types.
 from __future__ import annotations
 
-from kinspace.gpu_kernels import jit, meet, tl
+from kinspace.gpu_kernels import jit, tl
 
 __all__ = ["greedy_steps"]
 
 # The quickest of those tried on an H200 at 512 to 4096 samples.
 WARPS = 8
 MOVED = 32  # samples of a tile
+TILE = 2048  # samples times candidates of one where many move, as in the first steps
 BLOCK = 4096  # samples looked at together for whether they move
 
 
@@ -36,14 +38,14 @@ def greedy_steps(  # noqa: PLR0913
     left,
     scores,
     picks,
-    waiting,
     medoids,
     nmi,
     size,
     classes,
-    PROGRAMS: tl.constexpr,
+    EACH: tl.constexpr,
     CANDIDATES: tl.constexpr,
     MOVED: tl.constexpr,
+    MANY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """All steps; launched by `medoids`. Every program must be on the device at once."""
@@ -53,7 +55,6 @@ def greedy_steps(  # noqa: PLR0913
     moved += program * size
     candidates = program * CANDIDATES + tl.arange(0, CANDIDATES)
     free = candidates < size
-    # read here, since waiting for the others empties the cache
     scale = tl.load(weights)
     weight = tl.load(weights + 1)
     whole = tl.load(entropy + size)
@@ -65,25 +66,21 @@ def greedy_steps(  # noqa: PLR0913
     for step in range(classes):
         best = _best(
             candidates, free, cost.to(tl.float64) / scale, whole + joint - clusters - true,
-            2 * whole - clusters - true, weight, scores, picks, waiting, nmi, step, PROGRAMS,
+            2 * whole - clusters - true, weight, scores, picks, nmi, step, EACH,
         )  # fmt: skip
         tl.store(medoids + step, best)
         free = free & (candidates != best)
         row = distances + best.to(tl.int64) * size
         count = _list_moved(row, near, moved, size, BLOCK)
         kept, joined = taken, tl.zeros_like(taken)
-        for first in range(0, count, MOVED):
-            place = first + tl.arange(0, MOVED)
-            p = tl.load(moved + place, place < count, -1)
-            more_cost, more_joint, more_clusters, lost, more = _moved_tile(
-                distances, members, starts, ends, entropy, scale,
-                near, cluster, left, row, size, p, candidates,
-            )  # fmt: skip
-            cost += more_cost
-            joint += more_joint
-            clusters += more_clusters
-            kept -= lost
-            joined += more
+        cost, joint, clusters, kept, joined = _tiles(
+            distances, members, starts, ends, entropy, scale, near, cluster, left, row, moved, size,
+            candidates, cost, joint, clusters, kept, joined, 0, count // MANY * MANY, MANY,
+        )  # fmt: skip
+        cost, joint, clusters, kept, joined = _tiles(
+            distances, members, starts, ends, entropy, scale, near, cluster, left, row, moved, size,
+            candidates, cost, joint, clusters, kept, joined, count // MANY * MANY, count, MOVED,
+        )  # fmt: skip
         tl.store(left + step * size + candidates, joined, candidates < size)
         clusters += tl.load(entropy + joined)
         clusters += tl.load(entropy + kept) - tl.load(entropy + taken)
@@ -134,6 +131,46 @@ def _move(row, near, cluster, moved, count, step):
         tl.store(near + p, tl.load(row + p, there, 0.0), there)
         tl.store(cluster + p, step, there)
     tl.debug_barrier()
+
+
+@jit
+def _tiles(  # noqa: PLR0913
+    distances,
+    members,
+    starts,
+    ends,
+    entropy,
+    scale,
+    near,
+    cluster,
+    left,
+    row,
+    moved,
+    size,
+    candidates,
+    cost,
+    joint,
+    clusters,
+    kept,
+    joined,
+    begin,
+    end,
+    TILE: tl.constexpr,
+):
+    """Add to the candidates' sums and counts what the samples listed from begin to end change."""
+    for first in range(begin, end, TILE):
+        place = first + tl.arange(0, TILE)
+        p = tl.load(moved + place, place < end, -1)
+        more_cost, more_joint, more_clusters, lost, more = _moved_tile(
+            distances, members, starts, ends, entropy, scale,
+            near, cluster, left, row, size, p, candidates,
+        )  # fmt: skip
+        cost += more_cost
+        joint += more_joint
+        clusters += more_clusters
+        kept -= lost
+        joined += more
+    return cost, joint, clusters, kept, joined
 
 
 @jit
@@ -245,12 +282,14 @@ def _best(  # noqa: PLR0913
     weight,
     scores,
     picks,
-    waiting,
     nmi,
     step,
-    PROGRAMS: tl.constexpr,
+    EACH: tl.constexpr,
 ):
-    """The candidate of the largest score among those of all programs, which meet here."""
+    """The candidate of the largest score among those of all programs.
+
+    EACH: programs or more, and a thread each or more, so that no two threads look at one program.
+    """
     own = 2 * information.to(tl.float64) / tl.maximum(entropies, 1).to(tl.float64)
     own = tl.where(entropies == 0, 1.0, own)
     score = weight * (1 - own) - cost
@@ -261,10 +300,15 @@ def _best(  # noqa: PLR0913
     place = step * programs
     tl.store(scores + place + tl.program_id(0), top)
     tl.store(picks + place + tl.program_id(0), pick)
-    meet(waiting, step + 1)
-    each = tl.arange(0, PROGRAMS)
-    tops = tl.load(scores + place + each, each < programs, float("-inf"), cache_modifier=".cg")
-    picked = tl.load(picks + place + each, each < programs, 2147483647, cache_modifier=".cg")
+    each = tl.arange(0, EACH)
+    there = each < programs
+    tops = tl.full((EACH,), float("nan"), tl.float64)
+    picked = tl.full((EACH,), -1, tl.int32)
+    missing = 1
+    while missing > 0:  # until none is as it was before the launch
+        tops = tl.load(scores + place + each, there, float("-inf"), volatile=True)
+        picked = tl.load(picks + place + each, there, 2147483647, volatile=True)
+        missing = tl.sum(((tops != tops) | (picked < 0)).to(tl.int32), 0)
     best = tl.min(tl.where(tops == tl.max(tops, 0), picked, 2147483647), 0)
     tl.store(nmi + candidates * 0, own, candidates == best)
     return best
