@@ -26,6 +26,7 @@ from kinspace.slopes import exponentials_, with_slopes
 
 __all__ = ["NPair", "center_softmax", "n_pair_loss"]
 
+STRIP = 256  # rows of a table worked on at a time: what is made beside it stays in the cache
 MODERATE = 40.0  # squared lengths up to which exp(x_i . x_j) is far from the ends of float32
 
 
@@ -90,7 +91,8 @@ def _symmetric(
     def slope() -> Tensor:
         shares = live / (own + sums).mul_(len(x))
         pull = (shares * sums).neg_()
-        table.mul_(shares + shares.T)
+        for rows, own_shares in zip(table.split(STRIP), shares.split(STRIP), strict=True):
+            rows.mul_(own_shares + shares.T)
         table.scatter_add_(1, column, pull).scatter_add_(0, partner[None], pull.T)
         return table @ x
 
