@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -107,6 +108,30 @@ def test_depths_without_groups_go_through_one_layer() -> None:
     again = make_embedder(model.config())
     again.load_state_dict(model.state_dict())
     assert torch.equal(again.eval()(batch), model(batch))
+
+
+def test_an_embedding_over_scales_is_the_mean_over_them() -> None:
+    config = {"backbone": SMALL, "head": {"dim": 6}, "test": {"scales": [0.8, 1, 1.5]}}
+    model, batch = make_embedder(config).double().eval(), pictures().double()
+    one = make_embedder({**config, "test": {}}).double().eval()
+    one.load_state_dict(model.state_dict())
+    mean = torch.zeros(2, 6, dtype=torch.float64)
+    for side in (38, 48, 72):  # of 48
+        view = functional.interpolate(batch, (side, side), mode="bilinear", antialias=True)
+        mean += one(view, normalize=False).detach() / 3
+    torch.testing.assert_close(model(batch), mean / mean.norm(dim=1, keepdim=True))
+    assert make_embedder(model.config()).scales == (0.8, 1.0, 1.5)
+    both = make_embedder({**config, "test": {"scales": [0.8, 1, 1.5], "mirror": True}}).double()
+    both.load_state_dict(model.state_dict())
+    torch.testing.assert_close(both.eval()(batch.flip(-1)), both(batch))
+    assert model.train()(batch).shape == (2, 6)
+    for scales, words in [
+        ((), "one or more"),
+        ((9.0,), "from 0.25 to 4, got 9"),
+        (("x",), "a num"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            make_embedder({**config, "test": {"scales": scales}})
 
 
 def test_a_mirrored_embedding_is_the_mean_over_both_pictures() -> None:
@@ -319,3 +344,24 @@ def test_a_run_is_loaded_and_exported(changes: dict[str, Any], tmp_path: Path) -
         groups.norm(dim=2), torch.full(groups.shape[:2], groups.shape[1] ** -0.5)
     )
     assert export_onnx(model, tmp_path / "model.onnx", some) < 1e-5
+
+
+def test_a_run_with_views_at_test_is_loaded_and_exported_with_them(tmp_path: Path) -> None:
+    views = {"test.mirror": True, "test.scales": [0.8, 1.0, 1.25]}
+    run = kinspace.train(
+        "digits",
+        method="contrastive",
+        changes={**QUICK, "schedule.steps": 4, "validation.every": 4, **views},
+        out=tmp_path / "run",
+        device="cpu",
+        workers=1,
+        quiet=True,
+    )
+    model = kinspace.load(run.folder, "cpu")
+    some = [digits().pictures.read(i) for i in range(3)]
+    assert isinstance(model.module, Embedder)
+    assert (model.module.mirror, model.module.scales) == (True, (0.8, 1.0, 1.25))
+    assert export_onnx(model, tmp_path / "model.onnx", some) < 1e-5
+    seen = model.encode(some)
+    model.module.scales = (1.0,)
+    assert not np.allclose(model.encode(some), seen, atol=1e-4)

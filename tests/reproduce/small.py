@@ -7,7 +7,7 @@ TOML = """
 title = "Two losses on digits"
 paper = "No paper's"
 data = "digits"
-measures = ["recall@1", "recall@3", "nmi", "f1", "map@r"]
+measures = ["recall@1", "recall@3", "nmi", "f1", "map@r", "views_recall@1"]
 
 [settings]
 model = { dim = 8, options = { width = 4, size = 16 } }
@@ -27,6 +27,7 @@ printed = [
 name = "triplet"
 title = "triplet, 0.3"
 recipe = "triplet"
+views = true
 settings.loss.margin = 0.3
 """
 OPTIONS: dict[str, Any] = {"device": "cpu", "workers": 1, "commit": "abc"}

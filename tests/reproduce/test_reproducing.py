@@ -99,6 +99,12 @@ def test_measures_the_training_does_not_write_are_of_its_chosen_model(
     assert record["test"]["f1"] == pytest.approx(found["f1"], rel=1e-6)
     third = recall_at_k(vectors, test.labels.numpy(), (3,))[3]
     assert record["test"]["recall@3"] == pytest.approx(third, abs=1e-9)
+    embedder = RunEmbedder(run, whole, device="cpu")
+    embedder.model.mirror, embedder.model.scales = True, (0.8, 1.0, 1.25)
+    first = recall_at_k(embedder.vectors(test), test.labels.numpy(), (1,))[1]
+    assert record["test"]["views_recall@1"] == pytest.approx(first, abs=1e-9)
+    other = next(r for r in outcome.content["runs"] if r["row"] == "contrastive")
+    assert "views_recall@1" not in other["test"]
 
 
 def test_the_recorded_command_repeats_the_numbers(outcome: Outcome, tmp_path: Path) -> None:
@@ -181,7 +187,9 @@ def test_a_run_that_outlived_its_parent_is_not_begun_twice(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_killed_hierarchy_goes_on_too(tmp_path: Path) -> None:
-    text = TOML.replace('"recall@1", "recall@3", "nmi", "f1", "map@r"', '"recovery_error"')
+    text = TOML.replace(
+        '"recall@1", "recall@3", "nmi", "f1", "map@r", "views_recall@1"', '"recovery_error"'
+    )
     text = text.replace("[settings]", 'kind = "hierarchy"\n[settings]')
     text = text.replace("steps = 20", "steps = 240").replace("validation = {", "#")
     text = text[: text.index("printed")] + text[text.index("[[rows]]", text.index("printed")) :]

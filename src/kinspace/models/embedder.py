@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from kinspace import checks
 from kinspace.models.backbones import Backbone, make_backbone
@@ -14,19 +15,20 @@ from kinspace.models.head import Head
 from kinspace.models.preprocessing import Preprocessing
 from kinspace.models.roles import batch_norms, freeze_batch_norm
 
-__all__ = ["Embedder", "make_embedder"]
+__all__ = ["Embedder", "checked_scales", "make_embedder"]
 
 KEYS = {
     "backbone": ("name", "in_channels", "attention", "depths", "options", "seed"),
     "head": ("dim", "pooling", "dropout", "normalize", "groups", "seed"),
-    "test": ("mirror",),
+    "test": ("mirror", "scales"),
 }
 
 
 class Embedder(nn.Module):
     """A backbone and a head; any module that gives a map, tokens or vectors may be the backbone.
 
-    mirror: in eval mode the embedding is that of the mean over a picture and its mirror image.
+    In eval mode the embedding is that of the mean over several views of a picture: mirror, its
+    mirror image too; scales, enlarged (or reduced) by each of these factors.
 
     >>> import torch
     >>> model = Embedder(nn.Conv2d(3, 8, 3), Head(8, 4)).eval()
@@ -34,9 +36,17 @@ class Embedder(nn.Module):
     (torch.Size([2, 4]), torch.Size([2, 8]))
     """
 
-    def __init__(self, backbone: nn.Module, head: Head, *, mirror: bool = False) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: Head,
+        *,
+        mirror: bool = False,
+        scales: Sequence[float] = (1.0,),
+    ) -> None:
         super().__init__()
         self.mirror = mirror
+        self.scales = checked_scales(scales)
         self.backbone = backbone
         self.head = head
         self._batch_norm_frozen = False
@@ -55,14 +65,16 @@ class Embedder(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """Pooled features before the embedding layer: (batch, features).
 
-        With learners (`kinspace.models.ensembles`) those of all of them in a row. With
-        `mirror`, in eval mode the mean over the pictures and their mirror images: of embeddings
-        too, since the layer is linear.
+        With learners (`kinspace.models.ensembles`) those of all of them in a row. In eval mode
+        the mean over the views: of embeddings too, since the layer is linear.
         """
-        pooled = self.head.pool(self.backbone(x))
-        if not self.mirror or self.training:
-            return pooled
-        return (pooled + self.head.pool(self.backbone(x.flip(-1)))) / 2
+        if self.training:
+            return self.head.pool(self.backbone(x))
+        views = [_scaled(x, scale) for scale in self.scales]
+        if self.mirror:
+            views += [view.flip(-1) for view in views]
+        pooled = [self.head.pool(self.backbone(view)) for view in views]
+        return sum(pooled[1:], pooled[0]) / len(pooled) if len(pooled) > 1 else pooled[0]
 
     def forward(self, x: Tensor, *, normalize: bool | None = None) -> Tensor:
         """Embeddings (batch, dim). normalize None: length 1 in eval mode, in training if chosen."""
@@ -116,8 +128,32 @@ class Embedder(nn.Module):
                 "config: expected a backbone by make_backbone, "
                 f"got {type(self.backbone).__name__}, which only your own code can build again"
             )
-        test = {"test": {"mirror": True}} if self.mirror else {}
-        return {"backbone": self.backbone.config(), "head": self.head.config(), **test}
+        test: dict[str, Any] = {"mirror": True} if self.mirror else {}
+        if self.scales != (1.0,):
+            test["scales"] = list(self.scales)
+        made = {"backbone": self.backbone.config(), "head": self.head.config()}
+        return made | {"test": test} if test else made
+
+
+def checked_scales(scales: Sequence[float]) -> tuple[float, ...]:
+    """The factors by which pictures are enlarged at test.
+
+    >>> checked_scales([0.8, 1])
+    (0.8, 1.0)
+    """
+    if not scales:
+        raise ValueError("scales: expected one or more factors, got none")
+    for scale in scales:
+        if not 0.25 <= checks.finite("scales", scale) <= 4:
+            raise ValueError(f"scales: expected factors from 0.25 to 4, got {scale:g}")
+    return tuple(map(float, scales))
+
+
+def _scaled(x: Tensor, scale: float) -> Tensor:
+    if scale == 1:
+        return x
+    sides = [max(1, round(side * scale)) for side in x.shape[-2:]]
+    return interpolate(x, sides, mode="bilinear", antialias=scale < 1)
 
 
 def make_embedder(
@@ -128,7 +164,7 @@ def make_embedder(
 ) -> Embedder:
     """An Embedder from {"backbone": options of make_backbone, "head": options of Head}.
 
-    A third part, "test", may have {"mirror": True}.
+    A third part, "test", may have {"mirror": True, "scales": [0.8, 1.0, 1.25]}.
 
     pretrained and weights are the backbone's, as in `make_backbone`. To restore a saved model:
     `load_weights(make_embedder(config), file)`.

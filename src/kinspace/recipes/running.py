@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinspace import checks
+from kinspace.models.embedder import checked_scales
 from kinspace.recipes.fields import above_zero, at_least, below_one, typed_fields
 from kinspace.recipes.typed import known
 
@@ -92,18 +93,20 @@ class ValidationPart:
 class TestPart:
     """views: the embedding at test is the mean over so many augmentations; 1: the center crop.
 
-    mirror: the model itself takes the mean over the picture and its mirror image, wherever it is
-    used after training.
+    The model itself takes the mean over several views of a picture, wherever it is used after
+    training: mirror, its mirror image too; scales, enlarged by each of these factors.
     """
 
     __test__ = False  # for pytest
 
     views: int = 1
     mirror: bool = False
+    scales: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
         typed_fields(self)
         at_least(self, 1, "views")
+        checked_scales(self.scales)
 
 
 @dataclass(frozen=True)

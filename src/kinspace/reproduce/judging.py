@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinspace.data import Dataset, TransformSettings
 from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
-from kinspace.models import make_embedder
+from kinspace.models import Embedder, make_embedder
 from kinspace.recipes import Recipe
 from kinspace.reproduce.classifying import classification_errors
 from kinspace.reproduce.measures import at
@@ -32,6 +32,7 @@ from kinspace.training.settings import RunSettings, run_settings
 
 __all__ = ["Judge"]
 
+SCALES = (0.8, 1.0, 1.25)  # with their mirror images the six views of "views_recall"
 MAP_SAMPLES = 5000  # test samples of the Euclidean mAP, as the NRA paper has it
 Weights = Mapping[str, Tensor]
 
@@ -130,7 +131,7 @@ class _Model:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Embedder,
         recipe: Recipe,
         about: Mapping[str, Any],
         feed: Feed,
@@ -179,6 +180,16 @@ class _Model:
             self._vectors[part, what] = embed_all(self.model, feed, views=views, what=what)
         return self._vectors[part, what]
 
+    def over_views(self) -> Tensor:
+        """Embeddings of the test part, each the mean over six views of its picture."""
+        own = self.model.mirror, self.model.scales
+        self.model.mirror, self.model.scales = True, SCALES
+        try:
+            what = "features" if self.features else "test"
+            return embed_all(self.model, self.feed.part(self.test), what=what)
+        finally:
+            self.model.mirror, self.model.scales = own
+
     def _measure(self, name: str, by_k: Sequence[str], judged_by: str) -> dict[str, float]:
         """The measure and those that come with it."""
         from kinspace.evaluation import attribute_precision, recall_at_k, retrieval_metrics
@@ -200,7 +211,9 @@ class _Model:
             elif found[0] == "train_recall":
                 values = recall_at_k(self.vectors("train", "test"), self.train.labels.numpy(), ks)
             else:
-                scores = self.ranked().scores(ks).summary()
+                views = found[0] == "views_recall"
+                vectors = self.over_views() if views else self.vectors("test", "test")
+                scores = self.ranked(vectors).scores(ks).summary()
                 values = {k: scores[f"recall@{k}"] for k in ks}
             return {f"{found[0]}@{k}": value for k, value in values.items()}
         if name in ("nmi", "f1", "ami"):
@@ -210,12 +223,11 @@ class _Model:
             return {name: retrieval_metrics(vectors, some.numpy(), metric="euclidean")["map"]}
         if name.endswith("error"):
             return self._errors(judged_by)
-        return dict(self.ranked().scores().summary())
+        return dict(self.ranked(self.vectors("test", "test")).scores().summary())
 
-    def ranked(self) -> Retrieval:
+    def ranked(self, vectors: Tensor) -> Retrieval:
         """The test part, ready to search; with queries and gallery where the set has them."""
-        labels, roles = self.test.labels.numpy(), self.test.parts
-        return retrieval_by_roles(self.vectors("test", "test"), labels, roles)
+        return retrieval_by_roles(vectors, self.test.labels.numpy(), self.test.parts)
 
     def _errors(self, judged_by: str) -> dict[str, float]:
         index, whole = self.recipe.index, self.feed.dataset

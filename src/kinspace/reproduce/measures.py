@@ -17,7 +17,12 @@ __all__ = [
 ]
 
 CLASSIFIERS = ("knc", "soft_knn", "knn", "nearest_mean", "softmax")
-BY_K = {"recall": "R", "train_recall": "train R", "attributes": "attributes"}
+BY_K = {
+    "recall": "R",
+    "views_recall": "six views, R",
+    "train_recall": "train R",
+    "attributes": "attributes",
+}
 TITLES = {
     "map": "mAP",
     "map@r": "MAP@R",
@@ -38,7 +43,7 @@ TITLES = {
 }
 RECOVERY = ("recovery_error", "recovery_mean_error", "merged_error")
 VALIDATION = "validation_recall@1"  # of a curve alone
-AT = re.compile(r"(recall|train_recall|attributes)@([1-9][0-9]*)")
+AT = re.compile(rf"({'|'.join(BY_K)})@([1-9][0-9]*)")
 
 
 def known_measure(name: str) -> str:

@@ -40,7 +40,7 @@ class LogLines:
     def look(self, job: Job, folder: Path) -> None:
         """Tell of all runs under way, if it is time."""
         with self._lock:
-            self._steps[job.name] = f"{last_step(folder)}/{job.steps}"
+            self._steps[job.name] = f"{steps_done(job, folder)}/{job.steps}"
             if time.monotonic() - self._last > EVERY:
                 self._last = time.monotonic()
                 self._say("under way: " + ", ".join(f"{n} {s}" for n, s in self._steps.items()))
@@ -91,7 +91,7 @@ class Bars:
         self._looked[job.name] = time.monotonic()
         if job.name not in self._tasks:
             self._tasks[job.name] = self._bars.add_task(job.name, total=job.steps)
-        self._bars.update(self._tasks[job.name], completed=last_step(folder))
+        self._bars.update(self._tasks[job.name], completed=steps_done(job, folder))
 
     def done(self, job: Job, record: Mapping[str, Any]) -> None:
         """One more."""
@@ -117,13 +117,14 @@ class Bars:
         self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def last_step(folder: Path) -> int:
-    """The step of the last row of a run's metrics; 0 where there is none."""
+def steps_done(job: Job, folder: Path) -> int:
+    """By the last row of the run's metrics, with those of a warm start; 0: none yet."""
     try:
         with (folder / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - 4096))
             rows = file.read().splitlines()
-        return int(json.loads(rows[-1])["step"])
+        last = json.loads(rows[-1])
+        return int(last["step"]) + (job.recipe.warm_start.steps if last["phase"] else 0)
     except (OSError, ValueError, IndexError, KeyError):
         return 0
 

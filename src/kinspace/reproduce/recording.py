@@ -41,7 +41,9 @@ def record_of(
         return record | {"test": recovery(read_json(folder / "hierarchy.json"))}
     if "validation_recall@1" in results:
         record["validation"] = {"recall@1": results["validation_recall@1"]}
-    wanted = list(dict.fromkeys([*experiment.measures, *RETRIEVAL]))
+    views = job.row.views and not job.held_out
+    asked = [name for name in experiment.measures if views or not name.startswith("views_")]
+    wanted = list(dict.fromkeys([*asked, *RETRIEVAL]))
     by = job.row.judged_by
     record["test"] = judge.measures(folder, wanted, judged_by=by)
     record["final"] = {name: v for name, v in results["final"].items() if name in RETRIEVAL}

@@ -39,7 +39,8 @@ class Row:
     """One line of the table. name: for files and --only; title: for readers.
 
     regularizers: NAME:WEIGHT, in place of the recipe's. judged_by: the classifier of the measure
-    "error". micro_batch: samples through the model at a time. sweep, x: where a sweep made it.
+    "error". views: whether "views_recall@K" is measured, at six times the time of a test.
+    micro_batch: samples through the model at a time. sweep, x: where a sweep made it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     printed: tuple[Printed, ...] = ()
     judged_by: str = "soft_knn"
+    views: bool = False
     micro_batch: int | None = None
     sweep: str | None = None
     x: Any = None

@@ -58,7 +58,7 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
                 "groups": part.groups,
                 "seed": seed,
             },
-            "test": {"mirror": recipe.test.mirror},
+            "test": {"mirror": recipe.test.mirror, "scales": recipe.test.scales},
         },
         pretrained=part.pretrained and part.weights is None,
         weights=part.weights,
