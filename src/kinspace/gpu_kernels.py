@@ -11,7 +11,11 @@ from typing import Any
 
 import torch
 
-__all__ = ["available", "jit", "meet", "power_of_2", "tl"]
+__all__ = ["TOGETHER", "available", "jit", "meet", "power_of_2", "tl"]
+
+# For kernels whose programs wait for each other: all are on the device at once, or none. Without it
+# two such kernels, of two processes that share a GPU, may each hold what the other waits for.
+TOGETHER: dict[str, Any] = {"launch_cooperative_grid": True}
 
 OLDEST = (3, 6)  # tried; torch 2.11 has it
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.gpu_kernels import available, power_of_2
+from kinspace.gpu_kernels import TOGETHER, available, power_of_2
 from kinspace.learners import checked_groups, group_sizes, stacked, unstacked
 from kinspace.losses import hdc_kernel
 from kinspace.numerics import full_precision
@@ -210,6 +210,7 @@ def _fused(
             DIGITS=hdc_kernel.DIGITS,
             BINS=hdc_kernel.BINS,
             num_warps=hdc_kernel.WARPS,
+            **TOGETHER,
         )
     by_own = own.transpose(0, 1)
     return sums.sum(), lambda: by_own.baddbmm_(products, learner_rows).transpose(0, 1)

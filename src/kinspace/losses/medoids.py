@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinspace.gpu_kernels import available, power_of_2
+from kinspace.gpu_kernels import TOGETHER, available, power_of_2
 from kinspace.losses import medoids_kernel
 
 __all__ = ["greedy_medoids"]
@@ -114,6 +114,7 @@ def _fused(
             MANY=max(medoids_kernel.MOVED, medoids_kernel.TILE // candidates),
             BLOCK=min(medoids_kernel.BLOCK, power_of_2(size)),
             num_warps=medoids_kernel.WARPS,
+            **TOGETHER,
         )
     return medoids[cluster[0]], nmi.to(distances.dtype)
 
