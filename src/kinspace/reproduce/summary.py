@@ -64,7 +64,7 @@ def _summary(
     summary: dict[str, Any] = {
         "test": {name: value for name, value in test.items() if value is not None},
         "validation": over(held or whole, "validation", "recall@1"),
-        "steps": sorted({record["steps"] for record in first}),
+        "steps": sorted({record["steps"] + record.get("warm_start", 0) for record in first}),
         "seconds": mean_spread(record["seconds"] for record in first),
         "seeds": sorted(record["seed"] for record in first),
     }
