@@ -30,6 +30,14 @@ def picture(place: int) -> Image.Image:
     return digits().pictures.read(place)
 
 
+def test_it_shows_itself_in_a_line(model: Model, folder: Path) -> None:
+    assert repr(model) == f"<Model {folder}: nra, on cpu, 1,797 pictures to search>"
+    assert repr(model.table) == "<EmbeddingTable: 1,797 x 8, 10 classes, 3 attributes>"
+    assert repr(digits()) == "<Dataset 'digits': 1,797 pictures of 10 classes>"
+    model.gallery = None
+    assert "no pictures to search" in repr(model)
+
+
 def test_a_picture_has_the_same_vector_however_it_comes(model: Model, tmp_path: Path) -> None:
     one = picture(17).resize((24, 20))
     one.save(tmp_path / "one.png")

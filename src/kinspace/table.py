@@ -21,7 +21,7 @@ __all__ = ["EmbeddingTable"]
 FORMAT = 1
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
+@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single answer to ==
 class EmbeddingTable:
     """One row for each picture: its vector, class, name, file and attributes.
 
@@ -32,6 +32,8 @@ class EmbeddingTable:
     >>> table = EmbeddingTable(np.eye(3), labels=[0, 1, 1], class_names=("io", "luna"))
     >>> len(table), table.dim, table.ids
     (3, 3, ('0', '1', '2'))
+    >>> table
+    <EmbeddingTable: 3 x 3, 2 classes>
     >>> table.select(table.labels == 1).labels
     array([1, 1])
     """
@@ -43,6 +45,15 @@ class EmbeddingTable:
     attributes: NDArray[np.float32] | None = None
     attribute_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        """In a line, without the numbers."""
+        words = [f"{len(self):,} x {self.dim:,}"]
+        if self.labels is not None:
+            words.append(f"{len(np.unique(self.labels)):,} classes")
+        if self.attributes is not None:
+            words.append(f"{len(self.attribute_names)} attributes")
+        return f"<EmbeddingTable: {', '.join(words)}>"
 
     def __post_init__(self) -> None:
         vectors = _vectors(self.vectors)

@@ -30,7 +30,7 @@ from kinspace.training.settings import RunSettings
 __all__ = ["Model"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Model:
     """A run folder in memory; made by `kinspace.load`.
 
@@ -52,6 +52,12 @@ class Model:
     device: torch.device
     thresholds: Thresholds | None = None
     gallery: Gallery | None = None
+
+    def __repr__(self) -> str:
+        """In a line; `module` shows the layers."""
+        there = "no" if self.gallery is None else f"{len(self.gallery.table):,}"
+        method = self.about["recipe"]["name"]
+        return f"<Model {self.folder}: {method}, on {self.device}, {there} pictures to search>"
 
     @property
     def transform(self) -> Callable[[Image.Image], Tensor] | None:

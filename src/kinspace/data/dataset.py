@@ -7,6 +7,7 @@ data set again, its classes renumbered in the old order.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,7 +43,7 @@ class Attributes:
             )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset(data.Dataset[tuple[Any, int, int]]):
     """Labeled pictures. `dataset[i]` is (image, label, i), the image after the transform.
 
@@ -56,6 +57,8 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     >>> image, label, index = moths[2]
     >>> image.size, label, index
     ((8, 8), 1, 2)
+    >>> moths
+    <Dataset 'pictures': 3 pictures of 2 classes>
     """
 
     pictures: Pictures
@@ -67,6 +70,15 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     parent_names: tuple[str, ...] = ()
     name: str = "pictures"
     transform: Callable[[Image.Image], Any] | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """In a line: a set has thousands of labels and names."""
+        count, classes = len(self.pictures), len(self.class_names)
+        words = [f"{count:,} picture{'s' * (count > 1)} of {classes:,} class{'es' * (classes > 1)}"]
+        if self.attributes is not None:
+            words.append(f"{len(self.attributes.names)} attributes")
+        words += [f"{number:,} {part}" for part, number in Counter(self.parts or ()).items()]
+        return f"<Dataset {self.name!r}: {', '.join(words)}>"
 
     def __post_init__(self) -> None:
         count = len(self.pictures)
