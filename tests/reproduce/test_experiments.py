@@ -94,9 +94,9 @@ def test_settings_of_the_user_go_before_the_rows_and_the_sets_before_the_experim
     experiment = read_experiment("magnet_attributes")
     row = experiment.rows[0]
     assert recipe_of(experiment, row, "moths").model.backbone == "small"
-    assert recipe_of(experiment, row, "cub200").model.backbone == "googlenet"
+    assert recipe_of(experiment, row, "cub200_seen").model.backbone == "googlenet"
     changes = {"model.backbone": "two_conv"}
-    assert recipe_of(experiment, row, "cub200", changes).model.backbone == "two_conv"
+    assert recipe_of(experiment, row, "cub200_seen", changes).model.backbone == "two_conv"
 
 
 def test_a_sweep_has_a_row_for_each_value_with_its_printed_number() -> None:
