@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import kinspace
 from bundles import QUICK, digits
-from kinspace.bundle import export_onnx
+from kinspace.bundle import Model, export_onnx
 from kinspace.models import (
     Embedder,
     Head,
@@ -324,18 +324,22 @@ def test_a_model_whose_learners_do_not_fit_says_so() -> None:
 # A whole run
 
 
-@pytest.mark.parametrize("changes", [{}, {"model.depths": True}], ids=["abe", "hdc"])
-def test_a_run_is_loaded_and_exported(changes: dict[str, Any], tmp_path: Path) -> None:
+def trained(method: str, changes: dict[str, Any], folder: Path) -> Model:
     run = kinspace.train(
         "digits",
-        method="hdc" if changes else "abe",
-        changes={**QUICK, "model.dim": 24, "schedule.steps": 4, "validation.every": 4, **changes},
-        out=tmp_path / "run",
+        method=method,
+        changes={**QUICK, "schedule.steps": 4, "validation.every": 4, **changes},
+        out=folder / "run",
         device="cpu",
         workers=1,
         quiet=True,
     )
-    model = kinspace.load(run.folder, "cpu")
+    return kinspace.load(run.folder, "cpu")
+
+
+@pytest.mark.parametrize("changes", [{}, {"model.depths": True}], ids=["abe", "hdc"])
+def test_a_run_is_loaded_and_exported(changes: dict[str, Any], tmp_path: Path) -> None:
+    model = trained("hdc" if changes else "abe", {"model.dim": 24, **changes}, tmp_path)
     some = [digits().pictures.read(i) for i in range(3)]
     vectors = model.encode(some)
     assert vectors.shape == (3, 24)
@@ -348,16 +352,7 @@ def test_a_run_is_loaded_and_exported(changes: dict[str, Any], tmp_path: Path) -
 
 def test_a_run_with_views_at_test_is_loaded_and_exported_with_them(tmp_path: Path) -> None:
     views = {"test.mirror": True, "test.scales": [0.8, 1.0, 1.25]}
-    run = kinspace.train(
-        "digits",
-        method="contrastive",
-        changes={**QUICK, "schedule.steps": 4, "validation.every": 4, **views},
-        out=tmp_path / "run",
-        device="cpu",
-        workers=1,
-        quiet=True,
-    )
-    model = kinspace.load(run.folder, "cpu")
+    model = trained("contrastive", views, tmp_path)
     some = [digits().pictures.read(i) for i in range(3)]
     assert isinstance(model.module, Embedder)
     assert (model.module.mirror, model.module.scales) == (True, (0.8, 1.0, 1.25))

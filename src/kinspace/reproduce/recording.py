@@ -32,7 +32,7 @@ def record_of(
     results, about = run.results, run.about
     record: dict[str, Any] = {
         "steps": results["steps"],
-        "warm_start": about["recipe"].get("warm_start", {}).get("steps", 0),
+        "warm_start": job.recipe.warm_start.steps,
         "selected_step": results["selected_step"],
         "seconds": results["seconds"],
         "hardware": about["hardware"],
