@@ -146,7 +146,7 @@ def test_a_wrong_setting_of_a_row_is_an_error_with_the_row(tmp_path: Path) -> No
 
 def test_only_takes_rows_and_sweeps_by_name() -> None:
     experiment = read_experiment("spread")
-    assert [row.name for row in experiment.only(["r1"]).rows] == ["r1"]
+    assert [row.name for row in experiment.only(["proxy_anchor+r1"]).rows] == ["proxy_anchor+r1"]
     assert len(experiment.only(["power"]).rows) == 4
     with pytest.raises(ValueError, match="--only: unknown row 'powr'; did you mean 'power'"):
         experiment.only(["powr"])
