@@ -100,11 +100,7 @@ def test_held_out_runs_give_the_validation_and_a_line_of_their_own(tmp_path: Pat
 def test_the_page_has_tables_figures_commands_and_the_words_by_hand(tmp_path: Path) -> None:
     results, page = tmp_path / "results", tmp_path / "docs/results.md"
     sweeps = {f"alpha-{value}": [0.5 + value / 100] for value in range(1, 7)}
-    records = recorded(results, "sweeps", "cub200", sweeps)
-    for plot in experiment_figures(records.experiment, records.to_dict()):
-        (results / f"sweeps-{plot.name}.svg").write_text(plot.svg)
-        records.figures.append({"file": f"sweeps-{plot.name}.svg", "alt": plot.alt})
-    records.write()
+    recorded(results, "sweeps", "cub200", sweeps)  # cut short: no figure was drawn
     recorded(results, "almn", "cub200", {"beta0": [0.5, 0.5, 0.5]})
     (tmp_path / "docs/results").mkdir(parents=True)
     (tmp_path / "docs/results/almn.md").write_text("What did not hold: **nothing**.\n")
@@ -116,10 +112,18 @@ def test_the_page_has_tables_figures_commands_and_the_words_by_hand(tmp_path: Pa
     assert "|  | ours, 3 seeds | 50.0 ± 0.0 |" in text
     assert "    kinspace reproduce almn cub200:FOLDER --seeds 3" in text
     assert "(../results/sweeps-alpha.svg)" in text
+    assert (results / "sweeps-alpha.svg").read_text().startswith("<?xml")
+    assert json.loads((results / "sweeps.json").read_text())["figures"]
     assert "a machine; torch 2.x; commit abc" in text
     assert "[almn.json](../results/almn.json)" in text
     results_page(page, results)
     assert page.read_text(encoding="utf-8") == text
+
+
+def test_a_measure_without_a_number_has_no_column(tmp_path: Path) -> None:
+    content = recorded(tmp_path, "best", "cub200", {"best": [0.6]}).to_dict()
+    assert headings(content) == ["R@1", "steps", "s a run"]
+    assert [line.cells[0] for line in lines(content)] == ["60.6", "60.0"]
 
 
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:

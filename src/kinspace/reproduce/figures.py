@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kinspace.report.figures import COLORS, Plot, drawn
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.measures import at, title
+from kinspace.reproduce.records import Records
 from kinspace.reproduce.rows import Sweep
 
-__all__ = ["experiment_figures"]
+__all__ = ["draw_figures", "experiment_figures"]
 
 Content = Mapping[str, Any]
+
+
+def draw_figures(records: Records) -> list[Path]:
+    """The figures of all that is recorded, beside the results file, which is told of them."""
+    if not records.runs:
+        return []
+    name, folder = records.path.name.removesuffix(".json"), records.path.parent
+    made = []
+    records.figures = []
+    for plot in experiment_figures(records.experiment, records.to_dict()):
+        file = folder / f"{name}-{plot.name}.svg"
+        file.write_text(plot.svg, encoding="utf-8")
+        file.with_suffix(".png").write_bytes(plot.png)
+        records.figures.append({"file": file.name, "alt": plot.alt})
+        made.append(file)
+    records.write()
+    return made
 
 
 def experiment_figures(experiment: Experiment, content: Content) -> list[Plot]:

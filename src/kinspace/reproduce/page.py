@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kinspace.reproduce.figures import draw_figures
 from kinspace.reproduce.jobs import shown_data
-from kinspace.reproduce.reading import experiment_names
-from kinspace.reproduce.records import read_results
+from kinspace.reproduce.reading import experiment_names, read_experiment
+from kinspace.reproduce.records import Records, read_results
 from kinspace.reproduce.table import headings, lines
 
 __all__ = ["results_page"]
@@ -22,10 +23,13 @@ Content = Mapping[str, Any]
 
 
 def results_page(page: str | Path, results: str | Path) -> Path:
-    """Write the page from all results files in a folder; returns its path."""
+    """Write the page from all results files in a folder; returns its path.
+
+    Figures are drawn anew: runs that were cut short have left none.
+    """
     page, results = Path(page), Path(results)
     files = sorted(results.glob("*.json")) if results.is_dir() else []
-    found = [(file, read_results(file)) for file in files]
+    found = [(file, _drawn(file)) for file in files]
     if not found:
         raise ValueError(
             f"{results}: expected results of `kinspace reproduce` (NAME.json), got none; make some "
@@ -41,6 +45,17 @@ def results_page(page: str | Path, results: str | Path) -> Path:
     text = "\n".join(part.strip("\n") + "\n" for part in parts if part.strip())
     page.write_text(text, encoding="utf-8")
     return page
+
+
+def _drawn(file: Path) -> dict[str, Any]:
+    """What is in a results file, with figures where its experiment is one of ours."""
+    content = read_results(file)
+    if content["experiment"] not in experiment_names():
+        return content
+    experiment = read_experiment(content["experiment"]).on(content["data"])
+    records = Records(file.parent, experiment, content["data"])
+    draw_figures(records)
+    return records.to_dict()
 
 
 def _section(file: Path, content: Content, page: Path, words: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from kinspace import checks
 from kinspace.data.opening import BUILT_IN
 from kinspace.reproduce.experiment import Experiment
-from kinspace.reproduce.figures import experiment_figures
+from kinspace.reproduce.figures import draw_figures
 from kinspace.reproduce.jobs import Job, data_name, make_jobs
 from kinspace.reproduce.judging import Judge
 from kinspace.reproduce.keeping import Keeper
@@ -164,25 +164,9 @@ class _Work:
                 self.progress.close()
             if self.records.runs:
                 self.records.write()
-        outcome.figures = self._draw()
+        outcome.figures = draw_figures(self.records)
         outcome.content = self.records.to_dict()
         return outcome
-
-    def _draw(self) -> list[Path]:
-        """The figures of all that is recorded, beside the results file."""
-        if not self.records.runs:
-            return []
-        name, folder = self.records.path.name.removesuffix(".json"), self.records.path.parent
-        made = []
-        self.records.figures = []
-        for plot in experiment_figures(self.records.experiment, self.records.to_dict()):
-            file = folder / f"{name}-{plot.name}.svg"
-            file.write_text(plot.svg, encoding="utf-8")
-            file.with_name(f"{name}-{plot.name}.png").write_bytes(plot.png)
-            self.records.figures.append({"file": file.name, "alt": plot.alt})
-            made.append(file)
-        self.records.write()
-        return made
 
     def _run_all(self, todo: Sequence[Job], outcome: Outcome) -> None:
         with ThreadPoolExecutor(self.options.jobs) as pool:

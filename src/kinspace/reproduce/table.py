@@ -25,13 +25,20 @@ class Line(NamedTuple):
 
 def headings(content: Content) -> list[str]:
     """Of the cells: measures, validation, steps, time."""
-    found = [title(name) for name in content["measures"]]
+    found = [title(name) for name in _measures(content)]
     summaries = content["summary"].values()
     if any(summary.get("validation") for summary in summaries):
         found.append("validation R@1")
     if any("reached" in summary for summary in summaries):
         found.append("as good at step")
     return [*found, "steps", "s a run"]
+
+
+def _measures(content: Content) -> list[str]:
+    """Those of which a line has a number."""
+    given = [each["numbers"] for row in content["printed"].values() for each in row]
+    given += [summary["test"] for summary in content["summary"].values()]
+    return [name for name in content["measures"] if any(name in each for each in given)]
 
 
 def lines(content: Content) -> list[Line]:
@@ -66,14 +73,14 @@ def _ours(content: Content, summary: Mapping[str, Any]) -> list[Line]:
 
 
 def _of_paper(content: Content, numbers: Mapping[str, float]) -> tuple[str, ...]:
-    cells = [f"{numbers[name]:.1f}" if name in numbers else "" for name in content["measures"]]
+    cells = [f"{numbers[name]:.1f}" if name in numbers else "" for name in _measures(content)]
     return tuple(cells + [""] * (len(headings(content)) - len(cells)))
 
 
 def _cells(
     content: Content, measured: Mapping[str, Any], summary: Mapping[str, Any] | None = None
 ) -> tuple[str, ...]:
-    cells = [_percent(measured.get(name)) for name in content["measures"]]
+    cells = [_percent(measured.get(name)) for name in _measures(content)]
     heads = headings(content)[len(cells) :]
     summary = summary or {}
     steps, seconds = summary.get("steps"), summary.get("seconds")
