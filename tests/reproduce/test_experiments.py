@@ -97,6 +97,9 @@ def test_settings_of_the_user_go_before_the_rows_and_the_sets_before_the_experim
     assert recipe_of(experiment, row, "cub200_seen").model.backbone == "googlenet"
     changes = {"model.backbone": "two_conv"}
     assert recipe_of(experiment, row, "cub200_seen", changes).model.backbone == "two_conv"
+    steps = {data: recipe_of(experiment, row, data).warm_start.steps for data in ("moths", "mnist")}
+    assert steps == {"moths": 1200, "mnist": 1200}
+    assert recipe_of(experiment, row, "cub200_seen").warm_start.steps == 1400
 
 
 def test_a_sweep_has_a_row_for_each_value_with_its_printed_number() -> None:

@@ -22,6 +22,7 @@ from kinspace.reproduce.table import headings, lines
 from kinspace.training.checkpoint import write_checkpoint
 from reproduce.small import TOML, written
 
+KEPT = Path(__file__).parents[2] / "benchmarks/results/reproduce"
 RUN: dict[str, Any] = {
     "steps": 20,
     "selected_step": 20,
@@ -118,6 +119,19 @@ def test_the_page_has_tables_figures_commands_and_the_words_by_hand(tmp_path: Pa
     assert "[almn.json](../results/almn.json)" in text
     results_page(page, results)
     assert page.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
+def test_the_numbers_kept_are_of_the_experiments_as_they_are(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    experiment = read_experiment(content["experiment"])
+    records = Records(path.parent, experiment, content["data"])
+    assert records.path == path
+    weights = "bvlc_googlenet.safetensors" if "--weights" in records.runs[0]["command"] else None
+    jobs = make_jobs(experiment, content["data"], records.seeds, weights=weights)
+    commands = {(job.row.name, job.seed, bool(job.held_out)): job.command for job in jobs}
+    for run in records.runs:  # so the command on the page repeats them
+        assert commands[run["row"], run["seed"], bool(run["held_out"])] == run["command"]
 
 
 def test_a_measure_without_a_number_has_no_column(tmp_path: Path) -> None:

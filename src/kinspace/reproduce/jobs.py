@@ -77,8 +77,12 @@ def shown_data(name: str) -> str:
 def settings_of(
     experiment: Experiment, row: Row, data: str, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The dotted keys of a row: the experiment's, the data set's, its own, the user's."""
-    return {**experiment.settings, **experiment.sets.get(data, {}), **row.settings, **changes}
+    """The dotted keys of a row: the experiment's, its own, the user's.
+
+    Of the experiment and of the row those for a data set come after those for all.
+    """
+    common = {**experiment.settings, **experiment.sets.get(data, {})}
+    return {**common, **row.settings, **row.sets.get(data, {}), **changes}
 
 
 def recipe_of(

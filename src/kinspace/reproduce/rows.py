@@ -38,9 +38,10 @@ class Printed:
 class Row:
     """One line of the table. name: for files and --only; title: for readers.
 
-    regularizers: NAME:WEIGHT, in place of the recipe's. judged_by: the classifier of the measure
-    "error". views: whether "views_recall@K" is measured, at six times the time of a test.
-    micro_batch: samples through the model at a time. sweep, x: where a sweep made it.
+    regularizers: NAME:WEIGHT, in place of the recipe's. sets: settings for other data sets, by
+    their names. judged_by: the classifier of the measure "error". views: whether "views_recall@K"
+    is measured, at six times the time of a test. micro_batch: samples through the model at a time.
+    sweep, x: where a sweep made it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Row:
     recipe: str | None = None
     regularizers: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    sets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     printed: tuple[Printed, ...] = ()
     judged_by: str = "soft_knn"
     views: bool = False
@@ -64,6 +66,7 @@ class Row:
             raise ValueError("regularizers: expected one or more; for none, a recipe without them")
         object.__setattr__(self, "title", self.title or self.name)
         object.__setattr__(self, "settings", flat(self.settings))
+        object.__setattr__(self, "sets", {name: flat(each) for name, each in self.sets.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
