@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from kinspace.recipes import changed, read_recipe
-from kinspace.training.building import with_batch
+from kinspace.recipes import Recipe, changed, read_recipe
+from kinspace.sampling import SAMPLERS
+from kinspace.training.building import warm_start
 from kinspace.training.checkpoint import read_checkpoint
-from kinspace.training.fitting import fitted_batches
+from kinspace.training.fitting import fitted_batches, with_batch
 from kinspace.training.preparing import open_any, split_names
 from training.small import losses, net, pictures, trained, trained_net, vectors
 
@@ -102,6 +103,27 @@ def test_batches_are_fitted_to_what_there_is(
         assert said.startswith(f"batches of {fits} ")
         assert f"the recipe asks for {asked}" in said
     assert fitted_batches(fitted, labels) == (fitted, None)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "samples"),
+    [
+        ({"name": "classes_by_samples", "classes": 4, "samples": 3}, 12),
+        ({"name": "neighborhoods", "clusters": 12, "samples": 4}, 48),
+        ({"name": "n_pairs", "pairs": 5}, 10),
+        ({"name": "whole_classes", "batch_size": 30}, 30),
+        ({"name": "random", "batch_size": 50}, 50),
+    ],
+)
+def test_batches_of_a_warm_start_are_as_large_as_those_after_it(
+    sampler: dict[str, Any], samples: int
+) -> None:
+    method = "magnet" if sampler["name"] == "neighborhoods" else "triplet"
+    parts = {"sampler": sampler, "warm_start": {"steps": 5}}
+    recipe = Recipe.from_dict(read_recipe(method).to_dict() | parts)
+    before = warm_start(recipe).sampler
+    batches = SAMPLERS[before.name](torch.arange(300) % 20, **before.options)
+    assert {len(batch) for batch in batches} == {samples}
 
 
 def test_magnet_with_its_warm_start_runs_on_a_few_samples(

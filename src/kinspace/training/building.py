@@ -16,9 +16,10 @@ from kinspace.models import Embedder, make_embedder, roles
 from kinspace.numerics import unit
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.pairs import class_sums
-from kinspace.recipes import Recipe, changed
+from kinspace.recipes import Recipe
 from kinspace.sampling import SAMPLERS, BatchSampler, Neighborhoods
 from kinspace.training.feeding import Feed, embed_all
+from kinspace.training.fitting import samples_of_a_batch
 from kinspace.training.loop import Plan
 from kinspace.training.optimizer import make_optimizer
 from kinspace.training.settings import RunSettings
@@ -32,7 +33,6 @@ __all__ = [
     "make_state",
     "original_densities",
     "transform_settings",
-    "with_batch",
 ]
 
 _CALIBRATION = 512  # pictures to measure the first norm on
@@ -104,25 +104,6 @@ def transform_settings(recipe: Recipe, model: nn.Module) -> TransformSettings:
     )
 
 
-def with_batch(recipe: Recipe, size: int) -> Recipe:
-    """The recipe with batches of `size` samples, composed as before.
-
-    >>> from kinspace.recipes import read_recipe
-    >>> dict(with_batch(read_recipe("nra"), 64).sampler.options)["classes"]
-    8
-    """
-    name, options = recipe.sampler.name, recipe.resolved().sampler.options
-    if name in ("random", "whole_classes"):
-        return changed(recipe, {"sampler.batch_size": size}, where="--batch")
-    groups = {"classes_by_samples": "classes", "n_pairs": "pairs", "neighborhoods": "clusters"}[
-        name
-    ]
-    each = 2 if name == "n_pairs" else options["samples"]
-    if size % each:
-        raise ValueError(f"--batch: expected a multiple of {each}, the samples a group, got {size}")
-    return changed(recipe, {f"sampler.{groups}": size // each}, where="--batch")
-
-
 def make_plan(recipe: Recipe, settings: RunSettings) -> Plan:
     """The numbers of the loop."""
     schedule, optimizer = recipe.schedule, recipe.optimizer
@@ -148,12 +129,19 @@ def make_plan(recipe: Recipe, settings: RunSettings) -> Plan:
 
 
 def warm_start(recipe: Recipe) -> Recipe:
-    """The recipe of the phase before: its softmax on random batches, for the steps it says."""
+    """The recipe of the phase before: its softmax for the steps it says, on random batches.
+
+    They are as large as those of the run, so that a step is as much work as one of the run's own.
+    """
     part = recipe.warm_start
     table: dict[str, Any] = recipe.to_dict() | {
         "loss": {"name": part.loss},
         "regularizers": [],
-        "sampler": {"name": "random", "drop_last": True},
+        "sampler": {
+            "name": "random",
+            "batch_size": samples_of_a_batch(recipe),
+            "drop_last": True,
+        },
         "tune": {},
     }
     table.pop("index", None)

@@ -1,4 +1,4 @@
-"""Batches that a data set can fill: a recipe asks for so many classes, and there may be fewer."""
+"""How large batches are, and those that a data set can fill: it may have fewer classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinspace.recipes import Recipe, changed
 
-__all__ = ["fitted_batches"]
+__all__ = ["fitted_batches", "samples_of_a_batch", "with_batch"]
 
 
 class _Fit(NamedTuple):
@@ -37,20 +37,53 @@ def fitted_batches(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
     return changed(recipe, {fit.key: fit.most}), said
 
 
+def with_batch(recipe: Recipe, size: int) -> Recipe:
+    """The recipe with batches of `size` samples, composed as before.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> dict(with_batch(read_recipe("nra"), 64).sampler.options)["classes"]
+    8
+    """
+    key, _, each = _groups(recipe)
+    if size % each:
+        raise ValueError(f"--batch: expected a multiple of {each}, the samples a group, got {size}")
+    return changed(recipe, {f"sampler.{key}": size // each}, where="--batch")
+
+
+def samples_of_a_batch(recipe: Recipe) -> int:
+    """How many samples a batch has; of whole classes, about so many.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> samples_of_a_batch(with_batch(read_recipe("nra"), 64))
+    64
+    """
+    _, count, each = _groups(recipe)
+    return count * each
+
+
+def _groups(recipe: Recipe) -> tuple[str, int, int]:
+    """The option that says how many groups a batch has, that number, and the samples of each."""
+    name, options = recipe.sampler.name, recipe.resolved().sampler.options
+    keys = {"classes_by_samples": "classes", "n_pairs": "pairs", "neighborhoods": "clusters"}
+    key = keys.get(name, "batch_size")
+    each = 2 if name == "n_pairs" else options.get("samples", 1)
+    return key, int(options[key]), int(each)
+
+
 def _fit(recipe: Recipe, counts: Tensor) -> _Fit | None:
     name, options = recipe.sampler.name, recipe.resolved().sampler.options
+    key, asked, each = _groups(recipe)
     if name == "classes_by_samples":
-        samples = options["samples"]
-        most = min(len(counts), int(counts.clamp(max=samples).sum()) // samples)
-        return _Fit("sampler.classes", options["classes"], most, "classes")
+        most = min(len(counts), int(counts.clamp(max=each).sum()) // each)
+        return _Fit(f"sampler.{key}", asked, most, "classes")
     if name == "n_pairs":
-        return _Fit("sampler.pairs", options["pairs"], int((counts >= 2).sum()), "pairs")
+        return _Fit(f"sampler.{key}", asked, int((counts >= 2).sum()), "pairs")
     if name == "random" and options["drop_last"]:
-        return _Fit("sampler.batch_size", options["batch_size"], int(counts.sum()), "samples")
+        return _Fit(f"sampler.{key}", asked, int(counts.sum()), "samples")
     if name == "neighborhoods" and recipe.index is not None:
         # the seed and the clusters of the other classes; "auto" may find one a class
-        each = 1 if recipe.index.clusters == "auto" else recipe.index.clusters
-        clusters = counts.clamp(max=each)
+        of_class = 1 if recipe.index.clusters == "auto" else recipe.index.clusters
+        clusters = counts.clamp(max=of_class)
         most = 1 + int(clusters.sum() - clusters.max())
-        return _Fit("sampler.clusters", options["clusters"], most, "clusters")
+        return _Fit(f"sampler.{key}", asked, most, "clusters")
     return None
