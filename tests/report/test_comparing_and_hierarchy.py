@@ -107,11 +107,14 @@ def test_of_an_odd_number_of_classes_one_stays_alone(photos: Path, tmp_path: Pat
     some = open_data(str(photos)).subset(list(range(5 * 16)))
     changes = QUICK | {"schedule.steps": 2}
     del changes["validation.fraction"]
+    options = OPTIONS | {"baselines": False, "cache": str(tmp_path / "cache")}
     found = recover_hierarchy(
-        some, method="triplet", changes=changes, out=tmp_path / "run", **OPTIONS
+        some, method="triplet", changes=changes, out=tmp_path / "run", **options
     )
     assert sorted(name.count(" + ") for name in found["merged_classes"]) == [0, 1, 1]
     assert (found["known"], found["judged"]) == (60, 20)
+    assert set(found["errors"]) == {"model"}
+    assert (tmp_path / "cache/pictures.npy").is_file()
 
 
 def test_hierarchy_needs_classes_to_merge(photos: Path) -> None:

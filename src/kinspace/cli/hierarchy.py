@@ -11,7 +11,18 @@ from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import told
-from kinspace.cli.options import Change, Data, Device, Json, Method, Seed, Steps
+from kinspace.cli.options import (
+    Baselines,
+    Cache,
+    Change,
+    Data,
+    Device,
+    Json,
+    Method,
+    Seed,
+    Steps,
+    Workers,
+)
 
 __all__ = ["hierarchy_command"]
 
@@ -28,6 +39,9 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
     ] = False,
     seed: Seed = 0,
     device: Device = None,
+    cache: Cache = "auto",
+    workers: Workers = None,
+    baselines: Baselines = True,
     as_json: Json = False,
 ) -> None:
     """Merge classes in random pairs, train on these, and judge on the true classes.
@@ -54,6 +68,9 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
                 seed=seed,
                 split=split,
                 device=device,
+                cache=cache,
+                workers=workers,
+                baselines=baselines,
                 quiet=as_json,
             )
         except Stopped:

@@ -9,6 +9,7 @@ import typer
 
 __all__ = [
     "DATA",
+    "Baselines",
     "Batch",
     "Cache",
     "Change",
@@ -59,6 +60,9 @@ Split = Annotated[
 ]
 Precision = Annotated[str | None, typer.Option(help="float32, bf16 or fp16.")]
 Cache = Annotated[str, typer.Option(help="Decoded pictures: auto, memory, gpu, none, or a folder.")]
+Baselines = Annotated[
+    bool, typer.Option(help="Judge raw pixels and the untrained backbone too, at the end.")
+]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")
 ]

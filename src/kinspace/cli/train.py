@@ -12,6 +12,7 @@ from rich.table import Table
 from kinspace.cli.errors import told
 from kinspace.cli.options import (
     DATA,
+    Baselines,
     Cache,
     Change,
     Device,
@@ -67,9 +68,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         int, typer.Option("--log-every", min=1, help="Steps between rows of metrics.")
     ] = 10,
     skip_bad: SkipBad = False,
-    baselines: Annotated[
-        bool, typer.Option(help="Judge raw pixels and the untrained backbone too, at the end.")
-    ] = True,
+    baselines: Baselines = True,
     compiled: Annotated[bool, typer.Option("--compile", help="Through torch.compile.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it too.")] = False,
     quiet: Quiet = False,

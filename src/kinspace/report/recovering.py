@@ -41,9 +41,9 @@ def recover_hierarchy(
     """Run the experiment; the result is also RUN/hierarchy.json.
 
     Returns the error on the true classes (5 nearest pictures, nearest class mean) and, as "merged",
-    on the merged ones, of the model, the untrained backbone and raw pixels. settings: those of
-    `train`; split is "stratified", or "official" for a set whose parts share their classes. No
-    class is held out for validation, whatever the recipe says.
+    on the merged ones, of the model and, unless baselines=False, of the untrained backbone and raw
+    pixels. settings: those of `train`; split is "stratified", or "official" for a set whose parts
+    share their classes. No class is held out for validation, whatever the recipe says.
     """
     if "validation.fraction" in (changes or {}):
         raise ValueError("validation.fraction: expected none, no class is held out here; leave it")
@@ -61,7 +61,7 @@ def recover_hierarchy(
     run = train(coarse, method=method, changes=changes, out=out, **settings)
     embedder = RunEmbedder(run, coarse, device=settings.get("device"))
     found: dict[str, Any] = {}
-    for name in ("model", *BASELINES):
+    for name in ("model", *(BASELINES if settings.get("baselines", True) else ())):
         tell(f"judging: {name}")
         vectors = embedder.vectors(judged, name), embedder.vectors(known, name)
         found[name] = {

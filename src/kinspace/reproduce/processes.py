@@ -94,18 +94,19 @@ class Machine:
         first = [sys.executable, "-m", "kinspace", job.kind]
         place = [] if self.device is None else ["--device", self.device]
         begun = (folder / "run.json").exists()
+        workers = [] if self.workers is None else ["--workers", str(self.workers)]
+        # baselines are the same in every run: `Judge` measures the untrained backbone once, if a
+        # table wants it
+        alone = ["--cache", self.cache_of(job), "--no-baselines", "--out", str(folder)]
         if job.kind == "hierarchy":
             if not begun:  # merged classes may lie there already
                 shutil.rmtree(folder, ignore_errors=True)
             again = ["--resume"] if begun else []
-            return [*first, self.data, *job.options, *place, "--out", str(folder), *again]
-        workers = [] if self.workers is None else ["--workers", str(self.workers)]
+            return [*first, self.data, *job.options, *place, *workers, *alone, *again]
         if begun:
             return [*first, self.data, "--resume", str(folder), *place, *workers]
-        rest = ["--cache", self.cache_of(job), "--save-every", str(self.save), "--out", str(folder)]
-        # the same in every run: `Judge` measures the untrained backbone once, if a table wants it
-        rest.append("--no-baselines")
-        return [*first, self.data, *job.options, *place, *workers, *rest]
+        save = ["--save-every", str(self.save)]
+        return [*first, self.data, *job.options, *place, *workers, *save, *alone]
 
     def cache_of(self, job: Job) -> str:
         """Of a folder for caches the one for this job: by what decides how pictures are decoded."""
