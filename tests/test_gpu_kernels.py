@@ -40,9 +40,9 @@ LAUNCHED: dict[Any, tuple[str, dict[str, float]]] = {
         "fp32 fp32 fp32 i32 i32 i32 fp32 fp32 fp32",
         {"BLOCK": 4096, "WIDE": 4, "DIM": 256, "DIGITS": 3, "BINS": 256},
     ),
-    pddm_kernel._positives: ("fp32 fp32 fp32 i64 u8 fp32", PDDM),
-    pddm_kernel._against: ("fp32 fp32 fp32 i64 i64 i64 fp32", PDDM),
-    pddm_kernel._quadruplet: ("fp32 fp32 fp32 i64 i64 i64 fp32 fp32 fp32 fp32", PDDM),
+    pddm_kernel._positives: ("fp32 fp32 fp32 i64 i64 fp32", PDDM),
+    pddm_kernel._against: ("fp32 fp32 fp32 i64 i64 i64 i64 fp32", PDDM),
+    pddm_kernel._quadruplet: ("fp32 fp32 fp32 i64 i64 i64 i64 fp32 fp32 fp32 fp32", PDDM),
 }
 FRACTIONS = ("weight", "power", "k", "margin", "distance_margin")
 

@@ -1,5 +1,6 @@
 """Masks and positions of the samples of one class, against plain loops over the labels."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,7 @@ from kinspace.pairs import (
     different_pairs,
     next_same,
     off_diagonal,
+    positive_pairs,
     same_pairs,
 )
 
@@ -55,6 +57,17 @@ def test_the_class_table_has_the_class_of_each_sample_in_batch_order(labels: lis
         assert index[i][positive[i]].tolist() == loops.others_of_class(labels, i)
         own = {j for j, other in enumerate(labels) if other == label}
         assert set(index[i].tolist()) == own  # itself among them, and nothing of other classes
+
+
+@given(batches_of_labels)
+def test_each_positive_pair_is_listed_once(labels: list[int]) -> None:
+    one, other, real = positive_pairs(scattered(labels))
+    expected = [
+        (i, j) for i, j in itertools.combinations(range(len(labels)), 2) if labels[i] == labels[j]
+    ]
+    assert list(zip(one.tolist(), other.tolist(), strict=True)) == expected
+    assert real is None
+    assert one.is_contiguous()
 
 
 def test_the_class_table_looks_at_the_labels() -> None:

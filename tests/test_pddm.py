@@ -104,10 +104,15 @@ def compare_kernels(device: str = "cpu", sizes: tuple[int, ...] = (13,), dim: in
         problem = disagreement(found, expected, value=1e-5, gradient=1e-4)
         assert problem is None, (problem, size, width, per_class, margin)
         assert expected.value > 0
+    # all pairs alike: rounding decides which is the hardest, and with it the rows that move
     same = {**arguments, "embeddings": torch.ones_like(arguments["embeddings"])}
     with mock.patch.object(pddm_kernel, "ready", return_value=True):
         found = evaluate(pddm_loss, same, dtype=torch.float32)
-    assert disagreement(found, evaluate(pddm_loss, same), value=1e-5, gradient_floor=1e-5) is None
+    expected = evaluate(pddm_loss, same)
+    assert found.value == pytest.approx(expected.value, rel=1e-5)
+    assert found.gradients.pop("embeddings").isfinite().all()
+    for name, gradient in found.gradients.items():
+        torch.testing.assert_close(gradient.double(), expected.gradients[name], rtol=0, atol=1e-5)
 
 
 def test_interpreted_kernels_give_what_torch_gives() -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "different_pairs",
     "next_same",
     "off_diagonal",
+    "positive_pairs",
     "same_pairs",
     "sized_classes",
 ]
@@ -178,6 +179,28 @@ def next_same(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         labels, _members(order, first, after), partner_of, after - first > 1
     )
     return index, partner, exists
+
+
+def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Each pair of one class once: the first samples and the second, in batch order.
+
+    Inside torch.compile, where no size may depend on values, all pairs of the batch, and which of
+    them these are.
+
+    >>> positive_pairs(torch.tensor([5, 1, 5, 5]))
+    (tensor([0, 0, 2]), tensor([2, 3, 3]), None)
+    """
+    if torch.compiler.is_compiling():
+        itself = torch.arange(len(labels), device=labels.device)
+        one, other = itself.repeat_interleave(len(labels)), itself.repeat(len(labels))
+        return one, other, (labels[one] == labels[other]) & (one < other)
+    order, first, after = _places(labels)
+    members = _members(order, first, after)
+    filled = np.arange(members.shape[1]) < (after - first)[:, None]
+    rows, places = np.nonzero(filled & (members > np.arange(len(members))[:, None]))
+    # what nonzero returns has gaps
+    one, other = _beside(labels, np.ascontiguousarray(rows), members[rows, places])
+    return one, other, None
 
 
 def _places(labels: Tensor) -> tuple[Array, Array, Array]:

@@ -18,7 +18,7 @@ A bias of the score is left out, which no difference of scores would see, and so
 the weights: that is the optimizer's weight decay.
 
 The positive pairs are scored without a graph, in blocks, then the two samples found against all
-others: N P + 2 N pairs rather than N^2, for P samples a class. Three pairs are differentiated.
+others: N (P - 1) / 2 + 2 N pairs rather than N^2, for P samples a class. Three are differentiated.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.losses import pddm_kernel
 from kinspace.numerics import full_precision, zero_of
-from kinspace.pairs import class_table
+from kinspace.pairs import positive_pairs
 from kinspace.slopes import across, unit_with_pull, with_slopes, without_zero
 
 __all__ = ["PDDM", "pddm_loss"]
 
 BLOCK = 2**22  # numbers in one layer of the pairs that are scored at a time
+Pairs = tuple[Tensor, Tensor, Tensor | None]  # of `positive_pairs`
 
 
 @full_precision
@@ -64,21 +65,21 @@ def pddm_loss(
     >>> pddm_loss(x, labels, torch.zeros(2, 1, 3), torch.zeros(1, 4))
     tensor(4.)
     """
-    labels = checks.with_labels(embeddings, labels, read=False)  # the table of classes reads them
+    labels = checks.with_labels(embeddings, labels, read=False)  # the list of pairs reads them
     pairwise, joint = _layers(pairwise, joint, embeddings)
     checks.finite("margin", margin)
     checks.finite("distance_margin", distance_margin)
     checks.finite("distance_weight", distance_weight, at_least=0)
-    table = class_table(labels)
-    # inside torch.compile the width of the table says nothing
-    if not torch.compiler.is_compiling() and not 1 < table[0].shape[1] < len(labels):
+    pairs, size = positive_pairs(labels), len(labels)
+    # inside torch.compile the number of pairs says nothing
+    if not torch.compiler.is_compiling() and not 0 < len(pairs[0]) < size * (size - 1) // 2:
         return zero_of(embeddings, pairwise, joint)
     x, pull = unit_with_pull(embeddings)
-    fits = pddm_kernel.ready(x, table[0], joint)
+    fits = pddm_kernel.ready(x, pairs[0], joint)
     made = pddm_kernel.fused if fits else _value_and_slopes
     margins = (margin, distance_margin, distance_weight)
     layers = (pairwise.detach(), joint.detach())
-    value, by_x, by_pairwise, by_joint = made(x, labels, table, layers, margins)
+    value, by_x, by_pairwise, by_joint = made(x, labels, pairs, layers, margins)
     return with_slopes(
         value,
         (embeddings, lambda: pull(by_x)),
@@ -91,12 +92,12 @@ def pddm_loss(
 def _value_and_slopes(
     x: Tensor,
     labels: Tensor,
-    table: tuple[Tensor, Tensor],
+    pairs: Pairs,
     layers: tuple[Tensor, Tensor],
     margins: tuple[float, float, float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The loss, and its slopes by x and by the layers."""
-    quadruplet, scored, exists = _hardest(x, labels, table, layers)
+    quadruplet, scored, exists = _hardest(x, labels, pairs, layers)
     rows = torch.cat([quadruplet[:1], quadruplet[:2], quadruplet[1:]])  # i, i, j against j, k, l
     one, other = x.index_select(0, rows).chunk(2)
     apart = one - other  # (3, dim)
@@ -151,24 +152,26 @@ def _lengths(vectors: Tensor) -> Tensor:
 
 
 def _hardest(
-    x: Tensor, labels: Tensor, table: tuple[Tensor, Tensor], layers: tuple[Tensor, Tensor]
+    x: Tensor, labels: Tensor, pairs: Pairs, layers: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Scored, Tensor | None]:
     """The indices i, j, k, l, the pairs (i, j), (i, k) and (j, l), and if compiled, whether any."""
-    index, positive = table
-    size, width = index.shape
-    rows = max(1, BLOCK // (width * max(x.shape[1], 2 * len(layers[1]))))
-    blocks = zip(x.split(rows), index.split(rows), strict=True)
-    scores = torch.cat([_scores(own[:, None], x[beside], *layers) for own, beside in blocks])
-    place = torch.where(positive, scores, math.inf).argmin()
-    pair = torch.stack([place // width, index.take(place)])
+    first, second, positive = pairs
+    size = len(x)
+    rows = max(1, BLOCK // max(x.shape[1], 2 * len(layers[1])))
+    blocks = zip(first.split(rows), second.split(rows), strict=True)
+    scores = torch.cat([_scores(x[one], x[other], *layers) for one, other in blocks])
+    if positive is not None:
+        scores = torch.where(positive, scores, math.inf)
+    place = scores.argmin(0, keepdim=True)
+    pair = torch.cat([first[place], second[place]])
     same = labels[pair[:1]] == labels  # (batch,)
     against = _scored(x[pair][:, None], x, *layers)  # of (2, batch) pairs
     others = against.scores.view(2, size).masked_fill(same, -math.inf)
     quadruplet = torch.cat([pair, others.argmax(1)])
-    pairs = quadruplet[1:].clone()
-    pairs[2].add_(size)
-    exists = positive.any() & ~same.all() if torch.compiler.is_compiling() else None
-    return quadruplet, against.of(pairs), exists
+    found = quadruplet[1:].clone()
+    found[2].add_(size)
+    exists = None if positive is None else positive.any() & ~same.all()
+    return quadruplet, against.of(found), exists
 
 
 def _hinges(

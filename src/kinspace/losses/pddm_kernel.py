@@ -25,13 +25,13 @@ WIDEST = 128  # units of a layer: a program keeps those of its pairs
 LIMIT = 2**31 - PAIRS  # numbers of the samples, and pairs: kernels count in 32 bits
 
 
-def ready(x: Tensor, index: Tensor, joint: Tensor) -> bool:
-    """Whether the kernels take these samples, class table and layer."""
+def ready(x: Tensor, pairs: Tensor, joint: Tensor) -> bool:
+    """Whether the kernels take these samples, so many pairs, and this layer."""
     return (
         available()
         and x.is_cuda
         and x.dtype == torch.float32
-        and max(x.numel(), index.numel()) < LIMIT
+        and max(x.numel(), len(pairs)) < LIMIT
         and len(joint) <= WIDEST
         and not torch.compiler.is_compiling()
     )
@@ -41,33 +41,31 @@ def ready(x: Tensor, index: Tensor, joint: Tensor) -> bool:
 def fused(
     x: Tensor,
     labels: Tensor,
-    table: tuple[Tensor, Tensor],
+    pairs: tuple[Tensor, Tensor, Tensor | None],
     layers: tuple[Tensor, Tensor],
     margins: tuple[float, float, float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The value and its slopes by x and by the layers; the class table has a quadruplet."""
-    (index, positive), parts = table, tuple(part.contiguous() for part in (x, *layers))
-    (size, members), (width, dim) = index.shape, (len(layers[1]), x.shape[1])
-    scores, others = x.new_empty(index.numel()), x.new_empty(2, size)
+    """The value and its slopes by x and by the layers; pairs: of `positive_pairs`, not none."""
+    (one, other, _), parts = pairs, tuple(part.contiguous() for part in (x, *layers))
+    (size, dim), width = x.shape, len(layers[1])
+    scores, others = x.new_empty(len(one)), x.new_empty(2, size)
     value, by_x = x.new_empty(()), torch.zeros_like(parts[0])
     by_pairwise, by_joint = map(torch.empty_like, parts[1:])
     tiles = (PAIRS, DIM, max(16, power_of_2(width)), UNITS)
     with torch.cuda.device_of(x):  # Triton launches on the current one
-        _positives[(math.ceil(index.numel() / PAIRS),)](
-            *(*parts, index, positive.view(torch.uint8), scores, index.numel()),
-            *(members, dim, width, *tiles),
+        _positives[(math.ceil(len(one) / PAIRS),)](
+            *(*parts, one, other, scores, len(one), dim, width, *tiles),
             num_warps=WARPS,
         )
         place = scores.argmin()
         _against[(math.ceil(2 * size / PAIRS),)](
-            *(*parts, index, place, labels.contiguous(), others, size),
-            *(members, dim, width, *tiles),
+            *(*parts, one, other, place, labels.contiguous(), others, size, dim, width, *tiles),
             num_warps=WARPS,
         )
         _quadruplet[(1,)](
-            *(*parts, index, place, others.argmax(1), value, by_x, by_pairwise, by_joint),
+            *(*parts, one, other, place, others.argmax(1), value, by_x, by_pairwise, by_joint),
             *map(float, margins),
-            *(members, dim, width, *tiles),
+            *(dim, width, *tiles),
             num_warps=WARPS,
             num_stages=1,  # less shared memory: other GPUs have less of it
         )
@@ -75,34 +73,33 @@ def fused(
 
 
 @jit
-def _positives(x, pairwise, joint, index, positive, scores, pairs, members, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
-    """The scores of the pairs of a class table (size, members), infinite where it has none."""
+def _positives(x, pairwise, joint, ones, others, scores, pairs, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    """The scores of the pairs listed."""
     at = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
-    other = tl.load(index + at, at < pairs, 0)
-    one = tl.where(at < pairs, at // members, 0)
+    one = tl.load(ones + at, at < pairs, 0)
+    other = tl.load(others + at, at < pairs, 0)
     found = _scores(x, pairwise, joint, one, other, dim, width, PAIRS, DIM, WIDTH, UNITS)
-    there = tl.load(positive + at, at < pairs, 0) != 0
-    tl.store(scores + at, tl.where(there, found, float("inf")), at < pairs)
+    tl.store(scores + at, found, at < pairs)
 
 
 @jit
-def _against(x, pairwise, joint, index, place, labels, scores, size, members, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
-    """The scores (2, size) of the pair at a place of the table, -infinite against its own class."""
+def _against(x, pairwise, joint, ones, others, place, labels, scores, size, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+    """The scores (2, size) of the pair at a place of the list, -infinite against its own class."""
     at = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     other = at % size
     where = tl.load(place)
-    one = tl.where(at < size, where // members, tl.load(index + where))
+    one = tl.where(at < size, tl.load(ones + where), tl.load(others + where))
     found = _scores(x, pairwise, joint, one, other, dim, width, PAIRS, DIM, WIDTH, UNITS)
     same = tl.load(labels + one) == tl.load(labels + other)
     tl.store(scores + at, tl.where(same, float("-inf"), found), at < 2 * size)
 
 
 @jit
-def _quadruplet(x, pairwise, joint, index, place, negatives, value, by_x, by_pairwise, by_joint, margin, distance_margin, weight, members, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
+def _quadruplet(x, pairwise, joint, ones, others, place, negatives, value, by_x, by_pairwise, by_joint, margin, distance_margin, weight, dim, width, PAIRS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
     """The loss and its gradients; those by x are added to by_x."""
     pair = tl.arange(0, PAIRS)  # (i, j), (i, k), (j, l), and nothing
     where = tl.load(place)
-    i, j = where // members, tl.load(index + where)
+    i, j = tl.load(ones + where), tl.load(others + where)
     one = tl.where(pair < 2, i, j)
     other = tl.where(pair == 1, tl.load(negatives), tl.load(negatives + 1))
     other = tl.where(pair == 0, j, other)
