@@ -7,7 +7,8 @@ WORKERS ?= 2
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --doctest-modules src tests
+# A file's tests stay together: what they share is then made once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --doctest-modules src tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-all lint types format demo bench hooks clean

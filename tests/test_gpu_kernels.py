@@ -44,10 +44,15 @@ LAUNCHED: dict[Any, tuple[str, dict[str, float]]] = {
     pddm_kernel._against: ("fp32 fp32 fp32 i64 i64 i64 i64 fp32", PDDM),
     pddm_kernel._quadruplet: ("fp32 fp32 fp32 i64 i64 i64 i64 fp32 fp32 fp32 fp32", PDDM),
 }
+SLOW = (pddm_kernel._quadruplet,)
 FRACTIONS = ("weight", "power", "k", "margin", "distance_margin")
 
 
-@pytest.mark.parametrize("kernel", LAUNCHED, ids=lambda kernel: kernel.fn.__name__)
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in LAUNCHED],
+    ids=lambda kernel: kernel.fn.__name__,
+)
 @pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 def test_a_kernel_compiles(kernel: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))  # compiled now, not some time before

@@ -11,6 +11,7 @@ from gradients import disagreement, evaluate
 from interpreted import call_interpreted
 from kinspace.losses import hdc, hdc_loss
 
+SLOW = pytest.mark.slow
 # dimensions, learners, shares, samples a class, margin
 CASES = [
     (10, 3, (1.0, 0.5, 0.2), 4, 1.0),
@@ -22,12 +23,12 @@ CASES = [
 ]
 
 
-def compare_kernel(device: str = "cpu", size: int = 14, times: int = 1) -> None:
+def compare_kernel(device: str = "cpu", size: int = 14, times: int = 1, some: int = 6) -> None:
     """Value and gradient by the kernel in float32, and by PyTorch in float64."""
     programs = 1
     if device == "cuda":
         programs = torch.cuda.get_device_properties(device).multi_processor_count
-    for dim, groups, shares, per_class, margin in CASES:
+    for dim, groups, shares, per_class, margin in CASES[:some]:
         torch.manual_seed(size)
         x = torch.randn(size, dim * times, device=device)
         x[0], x[1] = 0, x[2]
@@ -40,8 +41,13 @@ def compare_kernel(device: str = "cpu", size: int = 14, times: int = 1) -> None:
         assert problem is None, (problem, size, per_class, options)
 
 
-def test_the_interpreted_kernel_gives_what_torch_gives() -> None:
-    call_interpreted("test_hdc", "compare_kernel")
+def compare_two() -> None:
+    compare_kernel(some=2)
+
+
+@pytest.mark.parametrize("what", ["compare_two", pytest.param("compare_kernel", marks=SLOW)])
+def test_the_interpreted_kernel_gives_what_torch_gives(what: str) -> None:
+    call_interpreted("test_hdc", what)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -170,7 +170,14 @@ def compare_a_block() -> None:
             value.sum().backward()
 
 
-@pytest.mark.parametrize("what", ["compare_one_map", "compare_parts", "compare_a_block"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param("compare_one_map", marks=pytest.mark.slow),
+        "compare_parts",
+        "compare_a_block",
+    ],
+)
 def test_interpreted_kernels_give_what_torch_gives(what: str) -> None:
     call_interpreted("test_models_bias_relu", what)
 

@@ -337,7 +337,13 @@ def trained(method: str, changes: dict[str, Any], folder: Path) -> Model:
     return kinspace.load(run.folder, "cpu")
 
 
-@pytest.mark.parametrize("changes", [{}, {"model.depths": True}], ids=["abe", "hdc"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="abe", marks=pytest.mark.slow),
+        pytest.param({"model.depths": True}, id="hdc"),
+    ],
+)
 def test_a_run_is_loaded_and_exported(changes: dict[str, Any], tmp_path: Path) -> None:
     model = trained("hdc" if changes else "abe", {"model.dim": 24, **changes}, tmp_path)
     some = [digits().pictures.read(i) for i in range(3)]

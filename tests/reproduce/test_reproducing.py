@@ -149,6 +149,7 @@ def test_other_settings_are_refused_in_the_same_place(outcome: Outcome, place: P
         reproduce(file, results=place / "other", **options)
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_told_with_its_log_beside_the_others(
     outcome: Outcome, place: Path, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_killed_hierarchy_goes_on_too(tmp_path: Path) -> None:
     assert json.loads((folder / "hierarchy.json").read_text())["errors"]["model"]
 
 
+@pytest.mark.slow
 def test_a_polite_kill_stops_the_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
     file = written(tmp_path, TOML.replace("schedule.steps = 20", "schedule.steps = 100000"))
     words = ["--only", "triplet", "--seeds", "1", "--device", "cpu", "--workers", "1"]

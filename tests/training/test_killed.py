@@ -40,7 +40,7 @@ def finished(folder: Path, *arguments: str) -> Path:
     [
         pytest.param(DENSITY, 14, id="density"),
         pytest.param(MAGNET, 5, id="magnet, in its warm start", marks=pytest.mark.slow),
-        pytest.param(MAGNET, 37, id="magnet"),
+        pytest.param(MAGNET, 37, id="magnet", marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_run_goes_on_to_the_same_bits(

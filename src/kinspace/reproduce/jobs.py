@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,28 +105,29 @@ def make_jobs(
     weights: str | None = None,
 ) -> list[Job]:
     """Every row with the first seed, then with the next; `data` is the name of the set."""
-    changes = changes or {}
-    jobs = []
-    for seed in seeds:
-        for row in experiment.rows:
-            recipe = recipe_of(experiment, row, data, changes)
-            jobs.append(_job(experiment, row, seed, 0.0, data, changes, weights))
-            whole = experiment.kind == "train" and not recipe.validation.fraction
-            if experiment.validate and whole:
-                held_out = experiment.validate
-                jobs.append(_job(experiment, row, seed, held_out, data, changes, weights))
-    return jobs
+    made = []
+    for row in experiment.rows:
+        whole = _job(experiment, row, 0.0, data, changes or {}, weights)
+        made.append(whole)
+        trains_on_all = experiment.kind == "train" and not whole.recipe.validation.fraction
+        if experiment.validate and trains_on_all:
+            made.append(_job(experiment, row, experiment.validate, data, changes or {}, weights))
+    return [
+        replace(job, seed=seed, options=(*job.options, "--seed", str(seed)))
+        for seed in seeds
+        for job in made
+    ]
 
 
 def _job(
     experiment: Experiment,
     row: Row,
-    seed: int,
     held_out: float,
     data: str,
     changes: Mapping[str, Any],
     weights: str | None,
 ) -> Job:
+    """The job of a row, still without its seed."""
     if held_out:
         changes = {**changes, "validation.fraction": held_out}
     recipe = recipe_of(experiment, row, data, changes)
@@ -142,8 +143,7 @@ def _job(
         options += ["--weights", weights]
     if row.micro_batch is not None:
         options += ["--micro-batch", str(row.micro_batch)]
-    options += ["--seed", str(seed)]
-    return Job(row, seed, held_out, recipe, tuple(options), experiment.kind, data)
+    return Job(row, 0, held_out, recipe, tuple(options), experiment.kind, data)
 
 
 def _text(value: Any) -> str:
