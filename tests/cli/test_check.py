@@ -1,4 +1,4 @@
-"""`kinspace check` as a user runs it: a process of its own, real files, an exit code."""
+"""`kinspace check` on real files: what it says, and its exit code."""
 
 import json
 import os
@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from kinspace.cli import app
 from odd_pictures import scene, write_bad, write_clean, write_odd
 
 SCRIPT = Path(sys.executable).parent / "kinspace"
@@ -47,8 +49,9 @@ def test_lists_each_bad_file_and_exits_with_1(spoiled: tuple[Path, dict[str, str
 
 def test_as_json_it_says_the_same(spoiled: tuple[Path, dict[str, str]]) -> None:
     folder, bad = spoiled
-    done = _kinspace("check", folder, "--json", "--skip-duplicates", "--workers", "2")
-    assert done.returncode == 1
+    options = ("--json", "--skip-duplicates", "--workers", "2")
+    done = CliRunner().invoke(app, ["check", str(folder), *options])
+    assert done.exit_code == 1
     read = json.loads(done.stdout)
     assert {Path(file["name"]).name for file in read["bad"]} == set(bad)
     assert read["duplicates"] is None
@@ -56,14 +59,14 @@ def test_as_json_it_says_the_same(spoiled: tuple[Path, dict[str, str]]) -> None:
 
 def test_a_clean_folder_exits_with_0(tmp_path: Path) -> None:
     write_clean(tmp_path)
-    done = _kinspace("check", tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.rstrip().endswith("nothing is wrong")
 
 
 def test_what_cannot_be_opened_exits_with_2_and_a_sentence(tmp_path: Path) -> None:
-    done = _kinspace("check", tmp_path / "missing")
-    assert done.returncode == 2
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "missing")])
+    assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.startswith("cannot open")
     assert "Traceback" not in done.stderr
