@@ -134,29 +134,7 @@ def _move(row, near, cluster, moved, count, step):
 
 
 @jit
-def _tiles(  # noqa: PLR0913
-    distances,
-    members,
-    starts,
-    ends,
-    entropy,
-    scale,
-    near,
-    cluster,
-    left,
-    row,
-    moved,
-    size,
-    candidates,
-    cost,
-    joint,
-    clusters,
-    kept,
-    joined,
-    begin,
-    end,
-    TILE: tl.constexpr,
-):
+def _tiles(distances, members, starts, ends, entropy, scale, near, cluster, left, row, moved, size, candidates, cost, joint, clusters, kept, joined, begin, end, TILE: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913
     """Add to the candidates' sums and counts what the samples listed from begin to end change."""
     for first in range(begin, end, TILE):
         place = first + tl.arange(0, TILE)
@@ -232,20 +210,7 @@ def _growth(entropy, counts, where):
 
 
 @jit
-def _class_counts(  # noqa: PLR0913
-    distances,
-    members,
-    start,
-    end,
-    near,
-    cluster,
-    row,
-    size,
-    p,
-    valid,
-    old,
-    candidates,
-):
+def _class_counts(distances, members, start, end, near, cluster, row, size, p, valid, old, candidates):  # fmt: skip  # noqa: E501, PLR0913
     """Counts within the class of p, when the moved samples before p have moved.
 
     For each p and candidate: those outside T_i in p's old cluster, those in T_i, and those
