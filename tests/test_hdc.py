@@ -23,7 +23,9 @@ CASES = [
 ]
 
 
-def compare_kernel(device: str = "cpu", size: int = 14, times: int = 1, some: int = 6) -> None:
+def compare_kernel(
+    device: str = "cpu", size: int = 14, times: int = 1, some: int = len(CASES)
+) -> None:
     """Value and gradient by the kernel in float32, and by PyTorch in float64."""
     programs = 1
     if device == "cuda":

@@ -165,7 +165,7 @@ def levels_by_linkage(places: Tensor) -> Tensor:
     return hierarchical_triplet._meeting_levels(between, thresholds)
 
 
-def compare_kernels(kinds: Sequence[str] = KINDS, batches: int = 7) -> None:
+def compare_kernels(kinds: Sequence[str] = KINDS, batches: int | None = None) -> None:
     kernel = hierarchical_triplet_kernel
     with mock.patch.object(kernel, "TILE", 64):
         for kind in kinds:
