@@ -495,6 +495,7 @@ def triplet_loss(
         "all": all_triplets,
         "semi_hard": semi_hard_triplets,
         "batch_hard": batch_hard_triplets,
+        "disjoint": disjoint_triplets,
     }
     terms = mined[mining](embeddings, classes, measure, margin)
     zero = zero_of(embeddings)
@@ -505,6 +506,31 @@ def triplet_loss(
     if reduction == "sum":
         return sum_of([zero, *terms])
     raise ValueError(f"unknown reduction {reduction!r}")
+
+
+def threes(classes: list[int]) -> list[tuple[int, int, int]]:
+    """Disjoint triplets: samples of a class by threes, the third for the anchor before."""
+    order = list(dict.fromkeys(classes))
+    members = {c: [i for i, other in enumerate(classes) if other == c] for c in order}
+    rounds = range(len(classes) // 3)
+    found = [
+        members[c][3 * r : 3 * r + 3] for r in rounds for c in order if len(members[c]) >= 3 * r + 3
+    ]
+    following = [*found[1:], *found[:1]]
+    return [
+        (a, p, third)
+        for (a, p, _), (*_, third) in zip(found, following, strict=True)
+        if classes[a] != classes[third]
+    ]
+
+
+def disjoint_triplets(
+    embeddings: Tensor, classes: list[int], measure: Measure, margin: float
+) -> list[Tensor]:
+    x = embeddings
+    return [
+        hinge(measure(x[a], x[p]) - measure(x[a], x[n]) + margin) for a, p, n in threes(classes)
+    ]
 
 
 def all_triplets(

@@ -157,6 +157,7 @@ METHODS = [
             {"mining": "semi_hard", "squared": False, "margin": 0.3},
             {"mining": "batch_hard", "margin": 0.2},
             {"mining": "batch_hard", "squared": False},
+            {"mining": "disjoint", "margin": 0.3},
         ],
     ),
     Method(

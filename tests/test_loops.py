@@ -246,6 +246,7 @@ CALLS: dict[str, Call] = {
     "triplet_loss": on_batch(loops.triplet_loss, reduction="mean_active", squared=False),
     "triplet_loss_semi_hard": on_batch(loops.triplet_loss, mining="semi_hard", squared=False),
     "triplet_loss_batch_hard": on_batch(loops.triplet_loss, mining="batch_hard"),
+    "triplet_loss_disjoint": on_batch(loops.triplet_loss, mining="disjoint"),
     "hierarchical_triplet_loss": hierarchical_triplet,
     "pddm_loss": pddm,
     "lifted_structure_loss": on_batch(loops.lifted_structure_loss),

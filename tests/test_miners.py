@@ -12,6 +12,7 @@ from batches import DEGENERATE_BATCHES, Batch, random_batch
 from kinspace import distances
 from kinspace.miners import (
     batch_hard,
+    disjoint,
     distance_weighted,
     distance_weights,
     multi_similarity,
@@ -23,6 +24,7 @@ ON_EVERY_BATCH = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 Miner = Callable[[Tensor, Tensor], Tensor]
 TRIPLETS: dict[str, Miner] = {
     "batch_hard": batch_hard,
+    "disjoint": disjoint,
     "semi_hard": semi_hard,
     "distance_weighted": distance_weighted,
 }
@@ -82,6 +84,19 @@ def test_semi_hard_takes_the_nearest_negative_beyond_the_positive(batch: Batch) 
                 chosen = negative[loops.first_largest([apart[i][k] for k in negative])]
             expected.append([i, j, chosen])
     assert sorted(semi_hard(*batch).tolist()) == sorted(expected)
+
+
+@ON_EVERY_BATCH
+def test_disjoint_triplets_share_no_sample(batch: Batch) -> None:
+    triplets = disjoint(*batch)
+    assert triplets.flatten().unique().numel() == triplets.numel()
+    found = sorted(map(tuple, triplets.tolist()))
+    assert found == sorted(loops.threes(batch.labels.tolist()))
+
+
+def test_disjoint_uses_a_whole_batch_of_threes() -> None:
+    labels = torch.tensor([4, 1, 3]).repeat(6)
+    assert disjoint(torch.zeros(18, 1), labels).flatten().sort().values.tolist() == [*range(18)]
 
 
 @ON_EVERY_BATCH

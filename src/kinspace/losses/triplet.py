@@ -1,4 +1,4 @@
-"""Triplet loss over all triplets, semi-hard or batch-hard ones.
+"""Triplet loss over all triplets, semi-hard, batch-hard or disjoint ones.
 
     hinge(a, p, n) = max(0, D_ap - D_an + margin),   D squared unless squared=False
 
@@ -8,6 +8,8 @@
   negative if none is; mean over these pairs. Schroff et al., FaceNet, CVPR 2015.
 - "batch_hard": for each anchor its farthest positive and nearest negative; mean over the anchors
   that have both. Hermans et al. 2017.
+- "disjoint": a third of the batch as anchors, no sample in two triplets; mean over these. How
+  triplets were drawn one by one, as what Magnet and others compare themselves with.
 
 DML-DA paper Eq. 3. The all-triplet sum takes no table of triplets: for each anchor the thresholds
 D_ap + margin are sorted, each negative finds its place among them, and counts of places give how
@@ -26,6 +28,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.distances import distances_with_pull
 from kinspace.miners.batch_hard import hardest
+from kinspace.miners.disjoint import disjoint_triplets
 from kinspace.miners.semi_hard import semi_hard_negatives
 from kinspace.numerics import full_precision
 from kinspace.pairs import class_table
@@ -33,7 +36,7 @@ from kinspace.slopes import with_slopes
 
 __all__ = ["Triplet", "triplet_loss"]
 
-MININGS = ("all", "semi_hard", "batch_hard")
+MININGS = ("all", "semi_hard", "batch_hard", "disjoint")
 REDUCTIONS = ("mean", "mean_active", "sum")
 
 
@@ -57,7 +60,7 @@ def triplet_loss(
     tensor(0.5000)
     """
     # the other two look at the labels when they make a table of classes
-    labels = checks.with_labels(embeddings, labels, read=mining == "batch_hard")
+    labels = checks.with_labels(embeddings, labels, read=mining in ("batch_hard", "disjoint"))
     checks.finite("margin", margin)
     checks.choice("mining", mining, MININGS)
     checks.choice("reduction", reduction, REDUCTIONS)
@@ -65,8 +68,8 @@ def triplet_loss(
     if mining == "all":
         value, by_distances = all_triplets(distances, labels, margin, reduction)
     else:
-        chosen = _semi_hard if mining == "semi_hard" else _batch_hard
-        value, by_distances = _hinges(distances, *chosen(distances, labels), margin)
+        chosen = MINED[mining](distances, labels)
+        value, by_distances = _hinges(distances, *chosen, margin)
     return with_slopes(value, (embeddings, lambda: pull(by_distances())))
 
 
@@ -81,6 +84,15 @@ def _semi_hard(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tenso
 def _batch_hard(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     positive, negative, used = hardest(distances, labels)
     return positive[:, None], negative[:, None], used[:, None]
+
+
+@torch.no_grad()
+def _disjoint(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    positive, negative, used = disjoint_triplets(labels)
+    return positive[:, None], negative[:, None], used[:, None]
+
+
+MINED = {"semi_hard": _semi_hard, "batch_hard": _batch_hard, "disjoint": _disjoint}
 
 
 @torch.no_grad()

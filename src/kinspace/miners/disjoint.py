@@ -1,0 +1,53 @@
+"""Triplets that share no sample: a batch of N makes at most N / 3 of them.
+
+A class's samples are taken in threes, in batch order: anchor, positive, and a sample that is the
+negative of another class's anchor. Round by round, first threes before second ones and classes in
+the order in which they come up, each anchor takes the third sample of the next three, the last that
+of the first. What is left of a class, and a three whose next is of its own class, is not used.
+
+This is how triplets were drawn before all of a batch were used: one at a time, a seed, a positive
+and a negative each. With batches of neighborhoods the next class is a near one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kinspace import checks
+
+__all__ = ["disjoint", "disjoint_triplets"]
+
+
+@torch.no_grad()
+def disjoint(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Triplets (anchor, positive, negative) that share no sample, (T, 3). The labels decide alone.
+
+    >>> disjoint(torch.zeros(7, 2), torch.tensor([5, 5, 5, 2, 2, 2, 2]))
+    tensor([[0, 1, 5],
+            [3, 4, 2]])
+    """
+    labels = checks.with_labels(embeddings, labels)
+    positive, negative, used = disjoint_triplets(labels)
+    anchors = torch.arange(len(labels), device=labels.device)
+    return torch.stack([anchors, positive, negative], dim=1)[used]
+
+
+def disjoint_triplets(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For each sample, as an anchor, its positive and negative, and whether it is one."""
+    size = len(labels)
+    ordered, order = labels.sort(stable=True)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(size, device=labels.device)
+    start = torch.searchsorted(ordered, labels)
+    end = torch.searchsorted(ordered, labels, right=True)
+    turn = place - start  # of the sample in its class
+    anchor = (turn % 3 == 0) & (place + 2 < end)
+    key = turn * size + order[start]  # by round, then by the class's first sample
+    queue = key.masked_fill(~anchor, size * size).argsort()  # the anchors, in their order
+    spot = torch.empty_like(queue)
+    spot[queue] = torch.arange(size, device=labels.device)
+    following = queue[(spot + 1) % anchor.sum().clamp(min=1)]
+    negative = order[(place[following] + 2).clamp(max=size - 1)]
+    positive = order[(place + 1).clamp(max=size - 1)]
+    return positive, negative, anchor & (labels[negative] != labels)
