@@ -20,8 +20,9 @@ from kinspace.reproduce import (
 from reproduce.small import TOML, written
 
 WANTED = {
-    *("almn", "baselines", "best", "density", "large_batch", "magnet_attributes"),
-    *("magnet_hierarchy", "magnet_pets", "nra", "nra_mnist", "spread", "sweeps"),
+    *("almn", "baselines", "best", "density", "large_batch", "large_batch_moths"),
+    *("magnet_attributes", "magnet_hierarchy", "magnet_pets", "nra", "nra_mnist"),
+    *("spread", "sweeps"),
 }
 
 
@@ -126,7 +127,7 @@ def test_a_sweep_has_a_row_for_each_value_with_its_printed_number() -> None:
         ("nmi = 45.6", "nmm = 1", "unknown measure 'nmm'; did you mean 'nmi'?"),
         ("[settings]", "validate = 2\n[settings]", "validate: expected a number from 0"),
         ("[settings]", "[curve]\nevery = 0\n[settings]", "curve.every: expected"),
-        ("[settings]", '[curve]\nreach = "tripel"\n[settings]', "did you mean 'triplet'?"),
+        ("[settings]", '[curve]\nreach = ["tripel"]\n[settings]', "did you mean 'triplet'?"),
         ("[settings]", 'kind = "hierarchy"\n[settings]', "recall@1 is not of kind 'hierarchy'"),
         ("= {", "= ", "expected TOML"),
     ],

@@ -65,7 +65,7 @@ class Experiment:
             if (row.recipe or self.recipe) is None:
                 raise ValueError(f"rows.{row.name}.recipe: expected, and not there")
         beside = [name for sweep in self.sweeps for name in sweep.beside]
-        for name in [*beside, *([self.curve.reach] if self.curve and self.curve.reach else [])]:
+        for name in [*beside, *(self.curve.reach if self.curve else ())]:
             known("beside, reach", name, names, what="row")
         object.__setattr__(self, "settings", flat(self.settings))
         object.__setattr__(self, "sets", {name: flat(each) for name, each in self.sets.items()})
@@ -105,8 +105,8 @@ class Experiment:
         kept = tuple(row for row in self.rows if row.name in names or row.sweep in names)
         there = {row.name for row in kept}
         curve = self.curve
-        if curve is not None and curve.reach not in there:
-            curve = replace(curve, reach=None)
+        if curve is not None:
+            curve = replace(curve, reach=tuple(name for name in curve.reach if name in there))
         sweeps = tuple(
             replace(sweep, beside=tuple(name for name in sweep.beside if name in there))
             for sweep in self.sweeps

@@ -135,13 +135,13 @@ class Sweep:
 class Curve:
     """A measure over the steps of each run, of the test part or "validation_recall@1".
 
-    every: steps between two points. reach: a row; how many steps the others need to its last value
-    is told.
+    every: steps between two points. reach: rows; how many steps the others need to their last
+    values is told.
     """
 
     measure: str = "error"
     every: int = 100
-    reach: str | None = None
+    reach: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         typed_fields(self)

@@ -46,8 +46,8 @@ def summaries(experiment: Experiment, records: Sequence[Record]) -> dict[str, di
     if untrained:
         test = {name: mean_spread([value]) for name, value in untrained.items()}
         found["untrained"] = {"test": test}
-    if (curve := experiment.curve) is not None and curve.reach in found:
-        _reach(found, curve)
+    if experiment.curve is not None:
+        _reach(found, experiment.curve)
     return found
 
 
@@ -106,12 +106,10 @@ def reached(curve: Sequence[Sequence[float]], goal: float, *, lower: bool) -> fl
 
 
 def _reach(found: dict[str, dict[str, Any]], curve: Curve) -> None:
-    """How many steps each row needs to the last value of the row to reach."""
-    assert curve.reach is not None
-    goal = found[curve.reach].get("curve")
-    if not goal:
-        return
+    """How many steps each row needs to the last values of the rows to reach."""
+    with_curve = {name: each["curve"] for name, each in found.items() if each.get("curve")}
+    goals = {name: with_curve[name][-1][1] for name in curve.reach if name in with_curve}
     lower = lower_is_better(curve.measure)
-    for summary in found.values():
-        if summary.get("curve"):
-            summary["reached"] = reached(summary["curve"], goal[-1][1], lower=lower)
+    for name, own in with_curve.items():
+        steps = {row: reached(own, goal, lower=lower) for row, goal in goals.items()}
+        found[name]["reached"] = steps

@@ -29,9 +29,13 @@ def headings(content: Content) -> list[str]:
     summaries = content["summary"].values()
     if any(summary.get("validation") for summary in summaries):
         found.append("validation R@1")
-    if any("reached" in summary for summary in summaries):
-        found.append("as good at step")
+    goals = dict.fromkeys(name for each in summaries for name in each.get("reached", ()))
+    found += [_as_good_as(name) for name in goals]
     return [*found, "steps", "s a run"]
+
+
+def _as_good_as(name: str) -> str:
+    return f"as good as {name} at step"
 
 
 def _measures(content: Content) -> list[str]:
@@ -86,11 +90,12 @@ def _cells(
     steps, seconds = summary.get("steps"), summary.get("seconds")
     last = {
         "validation R@1": _percent(summary.get("validation")),
-        "as good at step": f"{summary['reached']:,.0f}" if summary.get("reached") else "",
         "steps": " / ".join(f"{step:,}" for step in steps) if steps else "",
         "s a run": f"{seconds['mean']:.0f}" if seconds else "",
     }
-    return tuple(cells + [last[head] for head in heads])
+    for name, step in summary.get("reached", {}).items():
+        last[_as_good_as(name)] = f"{step:,.0f}" if step else ""
+    return tuple(cells + [last.get(head, "") for head in heads])
 
 
 def _percent(value: Mapping[str, float] | None) -> str:
