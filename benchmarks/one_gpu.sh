@@ -8,7 +8,8 @@
 #
 #   density cub200:$DATA/cub200 --weights $WEIGHTS --only contrastive+entropy; nra_mnist mnist:$DATA/mnist
 #
-# An experiment belongs to one stream: two would write the same results file.
+# A line may begin with "jobs=N", trainings of this stream at a time. An experiment belongs to one
+# stream: two would write the same results file. Started by setsid it outlives the shell that did.
 # RESULTS: results files of before, which grow; what is in them is not run again. What has not ended
 # after SECONDS is stopped; runs of a table that have ended by then are in its file.
 #
@@ -28,8 +29,9 @@ command -v nvidia-cuda-mps-control >/dev/null && nvidia-cuda-mps-control -d 2>/d
 until=$((SECONDS + seconds))
 
 stream() { # of a line, its experiments
-    local number=$1 commands command
-    IFS=';' read -ra commands <<<"$2"
+    local number=$1 line=$2 jobs=$JOBS commands command
+    [[ $line =~ ^jobs=([0-9]+)\ (.*) ]] && jobs=${BASH_REMATCH[1]} line=${BASH_REMATCH[2]}
+    IFS=';' read -ra commands <<<"$line"
     for command in "${commands[@]}"; do
         local left=$((until - SECONDS)) name
         ((left > 20)) || break
@@ -38,7 +40,7 @@ stream() { # of a line, its experiments
         # a folder of its own: experiments of other streams may have rows of the same names
         # shellcheck disable=SC2086
         timeout --signal=TERM --kill-after=15 "$left" $KINSPACE reproduce $command \
-            --jobs "$JOBS" --validate 0 --cache "$WORK/cache" \
+            --jobs "$jobs" --validate 0 --cache "$WORK/cache" \
             --out "$WORK/runs-$number/$(basename "$name" .toml)" --discard-runs \
             --results "$results" ${COMMIT:+--commit $COMMIT} 2>&1 |
             grep --line-buffered -v '^under way' | sed -u "s/^/[$number] /"

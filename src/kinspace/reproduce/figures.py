@@ -55,7 +55,7 @@ def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | Non
     rows = [row for row in experiment.rows if row.sweep == sweep.name]
     found = [(row, content["summary"][row.name]) for row in rows if row.name in content["summary"]]
     found = [(row, summary) for row, summary in found if measure in summary["test"]]
-    if not found:
+    if len(found) < 2:
         return None
     words = not all(isinstance(row.x, (int, float)) for row, _ in found)
     x = [place if words else row.x for place, (row, _) in enumerate(found)]

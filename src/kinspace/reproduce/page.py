@@ -36,7 +36,7 @@ def results_page(page: str | Path, results: str | Path) -> Path:
             f"with --results {results}"
         )
     order = {name: place for place, name in enumerate(experiment_names())}
-    found.sort(key=lambda each: (order.get(each[1]["experiment"], len(order)), each[0].name))
+    found.sort(key=lambda each: (order.get(each[1]["experiment"], len(order)), each[0].stem))
     words = page.with_suffix("")
     parts = [_snippet(words / "introduction.md", "# Results\n")]
     parts += [_section(file, content, page, words) for file, content in found]
@@ -60,8 +60,9 @@ def _drawn(file: Path) -> dict[str, Any]:
 
 def _section(file: Path, content: Content, page: Path, words: Path) -> str:
     stem = file.name.removesuffix(".json")
+    elsewhere = "" if stem == content["experiment"] else f" ({content['data']})"
     parts = [
-        f"## {content['title']}\n",
+        f"## {content['title']}{elsewhere}\n",
         f"{content['paper']}. Data: {content['data']}.\n",
         _snippet(words / f"{stem}.md", ""),
         markdown_table(content),
