@@ -143,6 +143,7 @@ def warm_start(recipe: Recipe) -> Recipe:
             "drop_last": True,
         },
         "tune": {},
+        "fine_tuning": {},
     }
     table.pop("index", None)
     table["optimizer"] = table["optimizer"] | {"lr": part.lr, "loss": 10.0, "ema": None}
