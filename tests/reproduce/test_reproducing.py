@@ -187,7 +187,6 @@ def test_a_run_that_outlived_its_parent_is_not_begun_twice(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_killed_hierarchy_goes_on_too(tmp_path: Path) -> None:
     text = TOML.replace(
         '"recall@1", "recall@3", "nmi", "f1", "map@r", "views_recall@1"', '"recovery_error"'
