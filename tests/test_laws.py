@@ -6,7 +6,6 @@ Named sets cover both registries: a method that is added without being covered f
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -43,6 +42,12 @@ NOT_REGISTERED = {"CenterSample"}
 
 # The positive is the next sample of the class in batch order: the order is part of these methods.
 ORDERED = {"n_pair_loss", "angular_loss", "n_pair", "angular"}
+
+
+def by_order(method: Method, options: Arguments) -> bool:
+    """Disjoint triplets too: threes of a class, in batch order."""
+    return method.name in ORDERED or options.get("mining") == "disjoint"
+
 
 # Draws its negatives at random, by a seed: another order is another draw.
 DRAWN = {"margin"}
@@ -312,7 +317,7 @@ def test_ignores_the_order_of_the_batch(method: Method) -> None:
         arguments = method.arguments(batch, seed)
         rows = 0 if "embeddings" not in arguments else len(batch.labels)
         for options in method.options:
-            if options.get("mining") == "disjoint":  # threes of a class, in batch order
+            if by_order(method, options):
                 continue
             expected = evaluate(method.function, arguments, options)
             found = evaluate(method.function, reordered(arguments, order, rows), options)
@@ -339,17 +344,17 @@ def test_a_module_ignores_the_order_of_the_batch(name: str) -> None:
     torch.testing.assert_close(second.state_dict(), first.state_dict(), rtol=1e-9, atol=1e-12)
 
 
-def test_the_next_sample_of_the_class_is_what_makes_the_order_matter() -> None:
-    """So that ORDERED lists no method that does not belong there."""
+def test_the_samples_that_follow_in_a_class_are_what_makes_the_order_matter() -> None:
+    """So that by_order says it of no method of which it is not true."""
     embeddings, labels = random_batch(1, classes=3, per_class=4)
     orders = [torch.randperm(len(labels)) for _ in range(5)]
     for method in METHODS:
-        if method.name in ORDERED:
-            values = [method.function(embeddings[order], labels[order]) for order in orders]
-            assert max(values) - min(values) > 1e-3
-    disjoint = partial(kinspace.losses.triplet_loss, mining="disjoint")
-    values = [disjoint(embeddings[order], labels[order]) for order in orders]
-    assert max(values) - min(values) > 1e-3
+        for options in method.options:
+            if by_order(method, options):
+                values = [
+                    method.function(embeddings[order], labels[order], **options) for order in orders
+                ]
+                assert max(values) - min(values) > 1e-3
 
 
 NAMES = torch.tensor([5, 0, 7, 1, 3, 2, 6, 4])  # what class z is called from now on

@@ -127,8 +127,8 @@ def test_the_numbers_kept_are_of_the_experiments_as_they_are(path: Path) -> None
     experiment = read_experiment(content["experiment"])
     records = Records(path.parent, experiment, content["data"])
     assert records.path == path
-    weights = "bvlc_googlenet.safetensors"
-    weights = weights if weights in records.runs[0]["command"] else None
+    googlenet = "bvlc_googlenet.safetensors"
+    weights = googlenet if googlenet in records.runs[0]["command"] else None
     jobs = make_jobs(experiment, content["data"], records.seeds, weights=weights)
     commands = {(job.row.name, job.seed, bool(job.held_out)): job.command for job in jobs}
     for run in records.runs:  # so the command on the page repeats them

@@ -36,7 +36,6 @@ from kinspace.slopes import with_slopes
 
 __all__ = ["Triplet", "triplet_loss"]
 
-MININGS = ("all", "semi_hard", "batch_hard", "disjoint")
 REDUCTIONS = ("mean", "mean_active", "sum")
 
 
@@ -59,8 +58,8 @@ def triplet_loss(
     >>> triplet_loss(x, torch.tensor([0, 0, 1]), margin=4.0)
     tensor(0.5000)
     """
-    # the other two look at the labels when they make a table of classes
-    labels = checks.with_labels(embeddings, labels, read=mining in ("batch_hard", "disjoint"))
+    # the others look at the labels when they make a table of classes
+    labels = checks.with_labels(embeddings, labels, read=mining == "batch_hard")
     checks.finite("margin", margin)
     checks.choice("mining", mining, MININGS)
     checks.choice("reduction", reduction, REDUCTIONS)
@@ -93,6 +92,7 @@ def _disjoint(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 MINED = {"semi_hard": _semi_hard, "batch_hard": _batch_hard, "disjoint": _disjoint}
+MININGS = ("all", *MINED)
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kinspace import checks
+from kinspace.pairs import class_table
 
 __all__ = ["disjoint", "disjoint_triplets"]
 
@@ -35,19 +36,13 @@ def disjoint(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 def disjoint_triplets(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """For each sample, as an anchor, its positive and negative, and whether it is one."""
-    size = len(labels)
-    ordered, order = labels.sort(stable=True)
-    place = torch.empty_like(order)
-    place[order] = torch.arange(size, device=labels.device)
-    start = torch.searchsorted(ordered, labels)
-    end = torch.searchsorted(ordered, labels, right=True)
-    turn = place - start  # of the sample in its class
-    anchor = (turn % 3 == 0) & (place + 2 < end)
-    key = turn * size + order[start]  # by round, then by the class's first sample
+    size, itself = len(labels), torch.arange(len(labels), device=labels.device)[:, None]
+    index, others = class_table(labels)
+    turn = (others & (index < itself)).sum(1)  # of the sample in its class
+    anchor = (turn % 3 == 0) & (turn + 2 <= others.sum(1))
+    following = index.masked_fill(~others | (index < itself), size - 1).amin(1)  # in the class
+    key = turn * size + index.amin(1)  # by round, then by the class's first sample
     queue = key.masked_fill(~anchor, size * size).argsort()  # the anchors, in their order
-    spot = torch.empty_like(queue)
-    spot[queue] = torch.arange(size, device=labels.device)
-    following = queue[(spot + 1) % anchor.sum().clamp(min=1)]
-    negative = order[(place[following] + 2).clamp(max=size - 1)]
-    positive = order[(place + 1).clamp(max=size - 1)]
-    return positive, negative, anchor & (labels[negative] != labels)
+    three = queue[(queue.argsort() + 1) % anchor.sum().clamp(min=1)]  # after each one's own
+    negative = following[following[three]]
+    return following, negative, anchor & (labels[negative] != labels)
