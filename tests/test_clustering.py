@@ -1,16 +1,18 @@
 """The greedy medoids of the clustering loss: against a loop with exact sums, ties, the kernel."""
 
 import math
+import shutil
 from collections import Counter
+from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 
-from interpreted import call_interpreted
+from emulated import EmulatedKernel
 from kinspace.distances import euclidean_distances
-from kinspace.losses import clustering_loss, medoids, medoids_kernel
+from kinspace.losses import clustering_loss, medoids
 from kinspace.losses.medoids import greedy_medoids
 
 # (samples, samples a class, dim)
@@ -117,21 +119,28 @@ def test_the_loss_is_the_same_in_float32_and_float64() -> None:
     )
 
 
-def compare_kernel() -> None:
-    for shape, scale in [((23, 4, 3), 0), ((20, 10, 2), 2), ((1, 1, 1), 0)]:
-        points, labels = batch(*shape, seed=5)
-        distances = euclidean_distances((points * scale).round() if scale else points.float())
-        _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
-        tables = medoids._entropies(len(groups), groups.device), medoids._scale(distances)
-        with mock.patch.multiple(medoids_kernel, MOVED=4, TILE=256, BLOCK=16):
-            got, nmi = medoids._fused(distances, groups, sizes, *tables, 1.0, programs=1)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
+@pytest.mark.parametrize(
+    ("shape", "dtype", "each", "tables"),
+    [((70, 4, 2), "float", 1, 3), ((75, 25, 3), "double", 2, 1), ((23, 1, 3), "float", 1, 0)],
+)
+def test_the_kernel_chooses_as_the_loop_does(
+    shape: tuple[int, int, int], dtype: str, each: int, tables: int, tmp_path: Path
+) -> None:
+    macros = f"REAL={dtype}", f"EACH={each}", f"SHARED={tables}"
+    kernel = EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, 64, tmp_path)
+    points, labels = batch(*shape, seed=5)
+    _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
+    for grid in (1, 1000):  # many equal distances, and none
+        exact = euclidean_distances((grid * points).round())
+        distances = exact.float() if dtype == "float" else exact
+        scales = medoids._entropies(len(groups), groups.device), medoids._scale(distances)
+        with mock.patch.object(medoids, "_kernel", return_value=(kernel, 2**16, 2**16)) as asked:
+            got, nmi = medoids._fused(distances, groups, sizes, *scales, 1.0, math.ceil(3 / each))
         expected, expected_nmi = by_loop(distances, labels, 1.0)
-        assert got.tolist() == expected, shape
-        assert abs(nmi.item() - expected_nmi) < 1e-6, shape
-
-
-def test_the_kernel_chooses_as_the_loop_does() -> None:
-    call_interpreted("test_clustering", "compare_kernel")
+        assert got.tolist() == expected
+        assert nmi.item() == pytest.approx(expected_nmi, abs=1e-6)
+        assert asked.call_args.args[3] == each
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kinspace
-from kinspace.losses import hdc_kernel, hierarchical_triplet_kernel, medoids_kernel, pddm_kernel
+from kinspace.losses import hdc_kernel, hierarchical_triplet_kernel, pddm_kernel
 from kinspace.models import bias_relu, kernels
 
 triton = pytest.importorskip("triton", minversion="3.6")
@@ -31,10 +31,6 @@ LAUNCHED: dict[Any, tuple[str, dict[str, float]]] = {
     hierarchical_triplet_kernel._hinges: (
         "fp32 fp32 fp32 i64 i64 i64 i32 fp32 fp32 fp32 fp32 fp32",
         {"SHARE": 1 / 16, "MARGIN": 0.1, "CLOSE": 0.1, "WIDTH": 4, "BLOCK": 256, "DEPTH": 4},
-    ),
-    medoids_kernel.greedy_steps: (
-        "fp32 i64 i64 i64 i64 i64 fp64 fp32 i32 i32 i32 fp64 i32 i64 fp64",
-        {"EACH": 256, "CANDIDATES": 4, "MOVED": 32, "MANY": 512, "BLOCK": 512},
     ),
     hdc_kernel.cascade: (
         "fp32 fp32 fp32 i32 i32 i32 fp32 fp32 fp32",

@@ -19,20 +19,27 @@ operations, where from the beginning every step would take up to N^3. The sums a
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from kinspace.gpu_kernels import TOGETHER, available, power_of_2
-from kinspace.losses import medoids_kernel
+from kinspace.cuda_kernels import CudaKernel, available, shared_room
 
 __all__ = ["greedy_medoids"]
 
 CHUNK = 512  # samples whose rows are worked on at a time: bounds the memory of the first steps
 BITS = 40  # binary places of n log n
+# of the kernel
+SOURCE = Path(__file__).with_name("medoids.cu")
+THREADS = 1024
+LANES = 32
+LISTENED = 5 * LANES  # blocks, at most
+LARGEST = 2**16 - 1  # samples
 
 
 @torch.no_grad()
@@ -48,9 +55,9 @@ def greedy_medoids(
     (tensor([1, 1, 2, 2]), tensor(1.))
     """
     tables = _entropies(len(groups), distances.device), _scale(distances)
-    if distances.is_cuda and available():
-        programs = torch.cuda.get_device_properties(groups.device).multi_processor_count
-        return _fused(distances, groups, sizes, *tables, margin_weight, programs)
+    if distances.is_cuda and available() and len(groups) <= LARGEST:
+        blocks = torch.cuda.get_device_properties(groups.device).multi_processor_count
+        return _fused(distances, groups, sizes, *tables, margin_weight, blocks)
     state = _start(distances, groups, sizes, *tables)
     free = torch.ones_like(groups, dtype=torch.bool)
     medoids = []
@@ -87,36 +94,44 @@ def _fused(
     entropy: Tensor,
     scale: Tensor,
     margin_weight: float,
-    programs: int,
+    blocks: int,
 ) -> tuple[Tensor, Tensor]:
-    """The same in one kernel of at most so many programs, which share the candidates."""
+    """The same in one kernel of at most so many blocks, which share the candidates."""
     size, classes = len(groups), len(sizes)
-    candidates = max(4, power_of_2(math.ceil(size / programs)))
-    programs = math.ceil(size / candidates)
-    ints: dict[str, Any] = {"dtype": torch.int32}
-    near = distances.new_full((programs, size), math.inf)
-    cluster = groups.new_zeros((programs, size), **ints)
-    moved = groups.new_empty((programs, size), **ints)
-    left = groups.new_empty((classes, size), **ints)
-    scores = scale.new_full((classes, programs), math.nan)  # not there yet
-    picks = groups.new_full((classes, programs), -1, **ints)
-    medoids, nmi = torch.empty_like(sizes), torch.empty_like(scale)
+    each = math.ceil(size / (LANES * min(blocks, LISTENED)))
+    blocks = math.ceil(size / (LANES * each))
     members, ends = groups.argsort(stable=True), sizes.cumsum(0)
-    weights = torch.stack((scale, torch.full_like(scale, margin_weight)))
-    with torch.cuda.device_of(distances):  # Triton launches on the current one
-        medoids_kernel.greedy_steps[(programs,)](
+    found, medoids, nmi = torch.empty_like(groups), torch.empty_like(sizes), torch.empty_like(scale)
+    with torch.cuda.device_of(distances):
+        kernel, shared, room = _kernel(distances.dtype, size, classes, each, groups.device)
+        kernel.launch_together(
+            *(blocks, THREADS, shared),
             *(distances, members, (ends - sizes)[groups], ends[groups], entropy),
-            *(entropy[sizes].sum(), weights, near, cluster, moved, left),
-            *(scores, picks, medoids, nmi, size, classes),
-            EACH=max(32 * medoids_kernel.WARPS, power_of_2(programs)),
-            CANDIDATES=candidates,
-            MOVED=medoids_kernel.MOVED,
-            MANY=max(medoids_kernel.MOVED, medoids_kernel.TILE // candidates),
-            BLOCK=min(medoids_kernel.BLOCK, power_of_2(size)),
-            num_warps=medoids_kernel.WARPS,
-            **TOGETHER,
+            *(entropy[sizes].sum(), scale),
+            groups.new_zeros((classes, blocks, 2)),
+            groups.new_empty((blocks, room), dtype=torch.uint8),
+            *(medoids, found, nmi, margin_weight, size, classes, room),
         )
-    return medoids[cluster[0]], nmi.to(distances.dtype)
+    return found, nmi.to(distances.dtype)
+
+
+@lru_cache(None)
+def _kernel(
+    dtype: torch.dtype, size: int, classes: int, each: int, device: torch.device
+) -> tuple[CudaKernel, int, int]:
+    """The kernel with as many tables in shared memory as go in, their bytes, and the others'."""
+    real = "double" if dtype == torch.float64 else "float"
+    tables = [each * THREADS * 28, size * (2 * dtype.itemsize + 10), 8 * (size + 1)]
+    tables.append(classes * each * 64)
+    bytes_to = list(itertools.accumulate(table + 16 * 7 for table in tables))  # rounded up
+    shared = sum(end <= shared_room(device) for end in bytes_to[1:])
+    macros = f"REAL={real}", f"EACH={each}", f"SHARED={shared}"
+    return _built(macros, device), bytes_to[shared], bytes_to[-1] - bytes_to[shared]
+
+
+@lru_cache(None)
+def _built(macros: tuple[str, ...], device: torch.device) -> CudaKernel:
+    return CudaKernel(SOURCE, "greedy_steps", macros)
 
 
 @dataclass

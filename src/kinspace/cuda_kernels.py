@@ -1,0 +1,121 @@
+"""Kernels in CUDA C++, compiled when first called by NVRTC, which comes with PyTorch for CUDA.
+
+For what Triton cannot say: it keeps nothing in shared memory from one step of a loop to the next.
+The driver and NVRTC are called by ctypes, so that nothing must be built or installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+__all__ = ["CudaKernel", "available", "compiled", "shared_room"]
+
+# of the driver's cuda.h
+SHARED_PER_BLOCK = 97  # device attribute: what a kernel may ask for
+STATIC = 1024
+DYNAMIC_SHARED = 8  # function attribute: what it asks for
+
+
+def available() -> bool:
+    """Whether kernels can be built; they are only tried on NVIDIA's GPUs, on Linux."""
+    return torch.version.cuda is not None and sys.platform == "linux"
+
+
+def compiled(source: Path, architecture: str, macros: Sequence[str] = ()) -> bytes:
+    """The machine code of a source file, for an architecture as "sm_90"; takes no GPU."""
+    nvrtc, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
+    options = [f"--gpu-architecture={architecture}", *(f"-D{macro}" for macro in macros)]
+    text, name = source.read_bytes(), source.name.encode()
+    _check_nvrtc(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None))
+    try:
+        words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        failed = nvrtc.nvrtcCompileProgram(program, len(options), words)
+        if failed:
+            _check_nvrtc(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+            log = ctypes.create_string_buffer(size.value)
+            _check_nvrtc(nvrtc.nvrtcGetProgramLog(program, log))
+            raise RuntimeError(
+                f"{source.name} does not compile for {architecture}:\n{log.value.decode()}"
+            )
+        _check_nvrtc(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+        code = ctypes.create_string_buffer(size.value)
+        _check_nvrtc(nvrtc.nvrtcGetCUBIN(program, code))
+        return code.raw
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def shared_room(device: torch.device) -> int:
+    """Bytes of shared memory that a block may ask for, less some for what a kernel names itself."""
+    driver, handle, room = _driver(), ctypes.c_int(), ctypes.c_int()
+    _check(driver.cuDeviceGet(ctypes.byref(handle), device.index))
+    _check(driver.cuDeviceGetAttribute(ctypes.byref(room), SHARED_PER_BLOCK, handle))
+    return room.value - STATIC
+
+
+class CudaKernel:
+    """A function of a source file for the GPU that is current when it is made."""
+
+    def __init__(self, source: Path, function: str, macros: Sequence[str] = ()) -> None:
+        device = torch.cuda.current_device()
+        major, minor = torch.cuda.get_device_capability(device)
+        code = compiled(source, f"sm_{major}{minor}", macros)
+        driver, module = _driver(), ctypes.c_void_p()
+        torch.cuda.synchronize()  # the driver needs the context that PyTorch makes when first used
+        _check(driver.cuModuleLoadData(ctypes.byref(module), code))
+        self._function = ctypes.c_void_p()
+        name = function.encode()
+        _check(driver.cuModuleGetFunction(ctypes.byref(self._function), module, name))
+
+    def launch_together(
+        self, blocks: int, threads: int, shared: int, *arguments: Tensor | int | float
+    ) -> None:
+        """Launch it on the current stream, all blocks on the GPU at once or none."""
+        driver = _driver()
+        _check(driver.cuFuncSetAttribute(self._function, DYNAMIC_SHARED, shared))
+        values = [_value(argument) for argument in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        _check(
+            driver.cuLaunchCooperativeKernel(
+                self._function, blocks, 1, 1, threads, 1, 1, shared, stream, pointers
+            )
+        )
+
+
+def _value(argument: Tensor | int | float) -> ctypes.c_void_p | ctypes.c_int | ctypes.c_double:
+    if isinstance(argument, Tensor):
+        return ctypes.c_void_p(argument.data_ptr())
+    return ctypes.c_int(argument) if isinstance(argument, int) else ctypes.c_double(argument)
+
+
+@lru_cache(None)
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+@lru_cache(None)
+def _nvrtc() -> ctypes.CDLL:
+    """Of the packages beside PyTorch, or of an installed CUDA."""
+    name = f"libnvrtc.so.{str(torch.version.cuda).partition('.')[0]}"
+    beside = Path(torch.__file__).parents[1].glob(f"nvidia/*/lib/{name}")
+    return ctypes.CDLL(str(next(beside, name)))
+
+
+def _check(code: int) -> None:
+    if code:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(code, ctypes.byref(text))
+        raise RuntimeError(f"CUDA: {(text.value or b'unknown error').decode()} ({code})")
+
+
+def _check_nvrtc(code: int) -> None:
+    if code:
+        raise RuntimeError(f"NVRTC: error {code}")

@@ -1,0 +1,138 @@
+// A CUDA kernel on the CPU, to see whether it is right: a block is a process, a thread a thread.
+//
+// Included before the kernel's source, in which "__shared__" of a named variable reads "static".
+// main: KERNEL's arguments are files, mapped so that all blocks write to them, or numbers.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+using std::max;
+using std::min;
+
+#define __CUDA_ARCH__ 900
+#define __device__
+#define __global__
+#define __align__(bytes)
+#define __launch_bounds__(...)
+
+struct ulonglong2 { unsigned long long x, y; };
+struct Index { int x; };
+static thread_local Index threadIdx;
+static Index blockIdx, gridDim;
+alignas(16) char shared[1 << 18];
+
+static std::unique_ptr<std::barrier<>> whole_block;
+static std::vector<std::unique_ptr<std::barrier<>>> warps;
+static std::vector<unsigned> slots;
+
+static ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
+
+static ulonglong2 __ldcv(const ulonglong2* at) {
+    return {__atomic_load_n(&at->x, __ATOMIC_RELAXED), __atomic_load_n(&at->y, __ATOMIC_RELAXED)};
+}
+
+static void __stcg(ulonglong2* at, ulonglong2 it) {
+    __atomic_store_n(&at->x, it.x, __ATOMIC_RELAXED);
+    __atomic_store_n(&at->y, it.y, __ATOMIC_RELAXED);
+}
+
+static void __syncthreads() { whole_block->arrive_and_wait(); }
+
+// What the 32 lanes of the warp have, in their order.
+template <class Use> static unsigned together(unsigned own, Use use) {
+    const int warp = threadIdx.x / 32;
+    slots[threadIdx.x] = own;
+    warps[warp]->arrive_and_wait();
+    const unsigned result = use(slots.data() + 32 * warp);
+    warps[warp]->arrive_and_wait();
+    return result;
+}
+
+static unsigned __reduce_max_sync(unsigned, unsigned own) {
+    return together(own, [](unsigned* all) { return *std::max_element(all, all + 32); });
+}
+
+static unsigned __reduce_min_sync(unsigned, unsigned own) {
+    return together(own, [](unsigned* all) { return *std::min_element(all, all + 32); });
+}
+
+static unsigned __ballot_sync(unsigned, bool own) {
+    return together(own, [](unsigned* all) {
+        unsigned votes = 0;
+        for (int lane = 0; lane < 32; lane++) votes |= all[lane] << lane;
+        return votes;
+    });
+}
+
+static int __shfl_sync(unsigned, int own, int lane) {
+    return together(own, [lane](unsigned* all) { return all[lane]; });
+}
+
+static int __popc(unsigned bits) { return __builtin_popcount(bits); }
+template <class T> static T atomicAdd(T* at, T value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
+template <class T> static T atomicSub(T* at, T value) { return __atomic_fetch_sub(at, value, __ATOMIC_RELAXED); }
+static long long __double2ll_rz(double x) { return (long long)x; }
+static double __dmul_rn(double x, double y) { return x * y; }
+static double __dsub_rn(double x, double y) { return x - y; }
+
+template <class To, class From> static To reread(From from) {
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+static long long __double_as_longlong(double x) { return reread<long long>(x); }
+static double __longlong_as_double(long long x) { return reread<double>(x); }
+
+struct Argument {
+    const char* text;
+    template <class T> operator T*() const {
+        const int file = open(text, O_RDWR);
+        struct stat about;
+        if (file < 0 || fstat(file, &about)) std::abort();
+        void* at = about.st_size ? mmap(nullptr, about.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : nullptr;
+        if (at == MAP_FAILED) std::abort();
+        return (T*)at;
+    }
+    operator int() const { return std::stoi(text); }
+    operator double() const { return std::stod(text); }
+};
+
+// Run so many blocks of so many threads, each of which calls once; false if any failed.
+template <class Call> static bool launch(int blocks, int threads, Call call) {
+    std::vector<pid_t> children;
+    for (int block = 0; block < blocks; block++) {
+        const pid_t child = fork();
+        if (child) {
+            children.push_back(child);
+            continue;
+        }
+        blockIdx.x = block;
+        gridDim.x = blocks;
+        whole_block = std::make_unique<std::barrier<>>(threads);
+        slots.resize(threads);
+        for (int warp = 0; warp < threads / 32; warp++) warps.push_back(std::make_unique<std::barrier<>>(32));
+        std::vector<std::thread> running;
+        for (int thread = 0; thread < threads; thread++)
+            running.emplace_back([=] { threadIdx.x = thread; call(); });
+        for (auto& each : running) each.join();
+        _exit(0);
+    }
+    bool fine = true;
+    for (const pid_t child : children) {
+        int status;
+        fine &= waitpid(child, &status, 0) == child && status == 0;
+    }
+    return fine;
+}

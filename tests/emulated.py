@@ -1,0 +1,64 @@
+"""Our CUDA kernels without a GPU: compiled for the CPU, with cuda_emulator.h."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+HERE = Path(__file__).parent
+MAIN = """
+template <class... Types, size_t... places>
+void call(void (*kernel)(Types...), const Argument* given, std::index_sequence<places...>) {
+    kernel(given[places]...);
+}
+
+template <class... Types> bool run(void (*kernel)(Types...), int blocks, const Argument* given) {
+    return launch(blocks, THREADS, [=] { call(kernel, given, std::index_sequence_for<Types...>()); });
+}
+
+int main(int many, char** words) {
+    std::vector<Argument> given(words + 2, words + many);
+    return !run(KERNEL, std::stoi(words[1]), given.data());
+}
+"""
+
+
+class EmulatedKernel:
+    """What `CudaKernel` is, but that its blocks are processes and its threads threads."""
+
+    def __init__(
+        self, source: Path, function: str, macros: tuple[str, ...], threads: int, folder: Path
+    ) -> None:
+        self.folder, self.program = folder, folder / function
+        text = source.read_text(encoding="utf-8")
+        text = text.replace("extern __shared__", "extern").replace("__shared__", "static")
+        main = MAIN.replace("KERNEL", function)
+        file = folder / "emulated.cpp"
+        file.write_text(f'#include "cuda_emulator.h"\n{text}\n{main}', encoding="utf-8")
+        options = [f"-D{macro}" for macro in (*macros, f"THREADS={threads}")]
+        options += ["-std=c++20", "-O1", "-ffp-contract=off", "-pthread", f"-I{HERE}"]
+        command = ["g++", *options, str(file), "-o", str(self.program)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def launch_together(
+        self, blocks: int, threads: int, shared: int, *arguments: Tensor | int | float
+    ) -> None:
+        words = []
+        for index, argument in enumerate(arguments):
+            if isinstance(argument, Tensor):
+                word = self.folder / f"argument{index}"
+                argument.numpy().tofile(word)
+                words.append(str(word))
+            else:
+                words.append(str(argument))
+        subprocess.run([str(self.program), str(blocks), *words], check=True, timeout=100)
+        for argument, word in zip(arguments, words, strict=True):
+            if isinstance(argument, Tensor):
+                flat = np.fromfile(word, dtype=argument.numpy().dtype)
+                argument.copy_(torch.from_numpy(flat).view(argument.shape))

@@ -1,0 +1,49 @@
+"""Kernels in CUDA C++ compile for NVIDIA's GPUs, also on a machine that has none."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import kinspace
+from kinspace import cuda_kernels
+from kinspace.losses import medoids
+
+pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
+# With what they are compiled.
+COMPILED = {
+    medoids.SOURCE: [
+        ("REAL=float", "EACH=1", "SHARED=3"),
+        ("REAL=double", "EACH=2", "SHARED=1"),
+    ]
+}
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("source", COMPILED, ids=lambda source: source.name)
+def test_a_kernel_compiles(source: Path, architecture: str) -> None:
+    for macros in COMPILED[source]:
+        assert cuda_kernels.compiled(source, architecture, macros).startswith(b"\x7fELF")
+
+
+def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.cu"
+    broken.write_text("__global__ void broken() { nothing_of_the_kind(); }")
+    expected = re.escape("broken.cu does not compile for sm_90") + "(?s:.*)nothing_of_the_kind"
+    with pytest.raises(RuntimeError, match=expected):
+        cuda_kernels.compiled(broken, "sm_90")
+
+
+def test_no_kernel_is_left_out() -> None:
+    assert set(Path(kinspace.__file__).parent.rglob("*.cu")) == set(COMPILED)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_an_error_of_the_driver_has_its_text() -> None:
+    with torch.cuda.device(0):
+        kernel = cuda_kernels.CudaKernel(
+            medoids.SOURCE, "greedy_steps", COMPILED[medoids.SOURCE][0]
+        )
+        with pytest.raises(RuntimeError, match=r"CUDA: .*\(\d+\)"):
+            kernel.launch_together(10**6, medoids.THREADS, 0)
