@@ -27,28 +27,18 @@ using std::min;
 #define __align__(bytes)
 #define __launch_bounds__(...)
 
-struct ulonglong2 { unsigned long long x, y; };
 struct Index { int x; };
 static thread_local Index threadIdx;
 static Index blockIdx, gridDim;
 alignas(16) char shared[1 << 18];
 
-static std::unique_ptr<std::barrier<>> whole_block;
+static std::unique_ptr<std::barrier<>> whole_block, part_of_block;  // the part: of 128 threads
 static std::vector<std::unique_ptr<std::barrier<>>> warps;
 static std::vector<unsigned> slots;
 
-static ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
-
-static ulonglong2 __ldcv(const ulonglong2* at) {
-    return {__atomic_load_n(&at->x, __ATOMIC_RELAXED), __atomic_load_n(&at->y, __ATOMIC_RELAXED)};
-}
-
-static void __stcg(ulonglong2* at, ulonglong2 it) {
-    __atomic_store_n(&at->x, it.x, __ATOMIC_RELAXED);
-    __atomic_store_n(&at->y, it.y, __ATOMIC_RELAXED);
-}
-
 static void __syncthreads() { whole_block->arrive_and_wait(); }
+
+static void __barrier_sync_count(unsigned, unsigned) { part_of_block->arrive_and_wait(); }
 
 // What the 32 lanes of the warp have, in their order.
 template <class Use> static unsigned together(unsigned own, Use use) {
@@ -121,6 +111,7 @@ template <class Call> static bool launch(int blocks, int threads, Call call) {
         blockIdx.x = block;
         gridDim.x = blocks;
         whole_block = std::make_unique<std::barrier<>>(threads);
+        part_of_block = std::make_unique<std::barrier<>>(128);
         slots.resize(threads);
         for (int warp = 0; warp < threads / 32; warp++) warps.push_back(std::make_unique<std::barrier<>>(32));
         std::vector<std::thread> running;

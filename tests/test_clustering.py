@@ -14,14 +14,15 @@ from emulated import EmulatedKernel
 from kinspace.distances import euclidean_distances
 from kinspace.losses import clustering_loss, medoids
 from kinspace.losses.medoids import greedy_medoids
+from kinspace.pairs import class_order
 
 # (samples, samples a class, dim)
 SHAPES = [(1, 1, 2), (6, 1, 2), (7, 7, 2), (23, 4, 3), (64, 4, 8), (90, 30, 4)]
 
 
 def found(distances: Tensor, labels: Tensor, weight: float) -> tuple[list[int], float]:
-    _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
-    medoids, nmi = greedy_medoids(distances, groups, sizes, weight)
+    _, groups, order, begins, _ = class_order(labels)
+    medoids, nmi = greedy_medoids(distances, groups, order, begins, weight)
     return medoids.tolist(), nmi.item()
 
 
@@ -128,15 +129,16 @@ def test_the_kernel_chooses_as_the_loop_does(
     shape: tuple[int, int, int], dtype: str, each: int, tables: int, tmp_path: Path
 ) -> None:
     macros = f"REAL={dtype}", f"EACH={each}", f"SHARED={tables}"
-    kernel = EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, 64, tmp_path)
+    kernel = EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, 160, tmp_path)
     points, labels = batch(*shape, seed=5)
-    _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
+    _, groups, order, begins, _ = class_order(labels)
+    entropy = medoids._entropies(len(groups), groups.device)
     for grid in (1, 1000):  # many equal distances, and none
         exact = euclidean_distances((grid * points).round())
         distances = exact.float() if dtype == "float" else exact
-        scales = medoids._entropies(len(groups), groups.device), medoids._scale(distances)
         with mock.patch.object(medoids, "_kernel", return_value=(kernel, 2**16, 2**16)) as asked:
-            got, nmi = medoids._fused(distances, groups, sizes, *scales, 1.0, math.ceil(3 / each))
+            tables = groups, order, begins, entropy
+            got, nmi = medoids._fused(distances, *tables, 1.0, math.ceil(3 / each))
         expected, expected_nmi = by_loop(distances, labels, 1.0)
         assert got.tolist() == expected
         assert nmi.item() == pytest.approx(expected_nmi, abs=1e-6)

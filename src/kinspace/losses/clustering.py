@@ -24,6 +24,7 @@ from kinspace import checks
 from kinspace.distances import euclidean_distances, paired_distances
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.numerics import full_precision
+from kinspace.pairs import class_order
 
 __all__ = ["Clustering", "clustering_loss"]
 
@@ -39,16 +40,16 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     >>> clustering_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.)
     """
-    labels = checks.with_labels(embeddings, labels)
+    labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin_weight", margin_weight, at_least=0)
-    _, groups, sizes = labels.unique(return_inverse=True, return_counts=True)
+    _, groups, order, begins, _ = class_order(labels)
     distances = euclidean_distances(embeddings.detach())
     # a distance that overflows is the farthest, and no medoid is out of its reach
     distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
-    found, nmi = greedy_medoids(distances, groups, sizes, margin_weight)
-    true = _class_medoids(distances, groups, len(sizes))[groups]
-    facility = paired_distances(embeddings, embeddings.index_select(0, found)).sum()
-    oracle = paired_distances(embeddings, embeddings.index_select(0, true)).sum()
+    found, nmi = greedy_medoids(distances, groups, order, begins, margin_weight)
+    true = _class_medoids(distances, groups, len(begins) - 1)[groups]
+    chosen = embeddings.index_select(0, torch.cat((true, found))).view(2, *embeddings.shape)
+    oracle, facility = paired_distances(embeddings, chosen).sum(1).unbind()
     return (oracle - facility + margin_weight * (1 - nmi)).relu()
 
 

@@ -26,12 +26,20 @@ const int AHEAD = 4;     // loads of a thread on their way at a time
 
 struct Message { u64 key, from; };  // from: 1 + candidate; both 0: not there yet
 
+#ifdef __CUDACC__
 __device__ Message receive(const Message* at) {
-    const ulonglong2 it = __ldcv((const ulonglong2*)at);  // not from a cache
-    return {it.x, it.y};
+    Message it;
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(it.key), "=l"(it.from) : "l"(at));
+    return it;
 }
 
-__device__ void send(Message* at, Message it) { __stcg((ulonglong2*)at, make_ulonglong2(it.key, it.from)); }
+__device__ void send(Message* at, Message it) {
+    asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(it.key), "l"(it.from) : "memory");
+}
+#else  // emulated
+Message receive(const volatile Message* at) { return {at->key, at->from}; }
+void send(volatile Message* at, Message it) { at->key = it.key, at->from = it.from; }
+#endif
 
 __device__ bool better(Message one, Message other) {
     return one.key > other.key || (one.key == other.key && one.from < other.from);
@@ -59,6 +67,16 @@ __device__ u64 ordered(double score) {
     return bits < 0 ? ~bits : bits | 1ull << 63;
 }
 
+__device__ double power_of_2(int exponent) { return __longlong_as_double((i64)(exponent + 1023) << 52); }
+
+// Binary places with which `size` numbers up to the largest add up to less than 2^62.
+__device__ int fraction_places(double largest, int size) {
+    int bits = 0;
+    while (size >> bits) bits++;
+    const int top = largest == 0 ? 0 : (int)(__double_as_longlong(largest) >> 52) - 1022;
+    return min(62 - bits - top, 1000);
+}
+
 __device__ i64 fixed(REAL x, double scale) { return __double2ll_rz((double)x * scale); }
 
 // A table of so many, and what comes after it.
@@ -68,30 +86,27 @@ template <class T> __device__ T* take(char*& from, int count) {
     return table;
 }
 
-struct Sums { i64 cost, joint, clusters; unsigned lost_and_joined; };  // 16 bits each of the last
+struct Sums { i64 cost, joint, clusters, counts; };  // counts: lost << 32 | joined
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     const REAL* __restrict__ distances,  // (size, size), symmetric
-    const i64* __restrict__ members_of,  // samples, class after class
-    const i64* __restrict__ starts_of,   // a sample each: where its class starts and ends there
-    const i64* __restrict__ ends_of,
+    const REAL* __restrict__ largest,    // of the distances
+    const i64* __restrict__ class_of,    // a sample each
+    const i64* __restrict__ order,       // the samples, class after class
+    const i64* __restrict__ begins,      // where each class begins there, and the end
     const i64* __restrict__ entropy_of,  // f(0), ..., f(size)
-    const i64* __restrict__ class_part,
-    const double* __restrict__ scale_of,
     Message* messages,  // (classes, blocks), all 0
     char* workspace,    // (blocks, room)
     i64* medoids,       // a cluster each
     i64* found,         // a sample each: its medoid
-    double* nmi,
+    REAL* nmi,
     double weight, int size, int classes, int room)
 {
     extern __shared__ __align__(16) char shared[];
     __shared__ int medoid, count;
+    __shared__ u64 true_part;  // sum_c f(n_c)
     char *here = shared, *there = workspace + (i64)blockIdx.x * room;
-    i64* const cost_of = take<i64>(here, EACH * THREADS);
-    i64* const joint_of = take<i64>(here, EACH * THREADS);
-    i64* const clusters_of = take<i64>(here, EACH * THREADS);
-    unsigned* const counts_of = take<unsigned>(here, EACH * THREADS);
+    i64* const parts = take<i64>(here, EACH * 4 * THREADS);  // what each warp has of the four sums
     char*& samples = SHARED > 0 ? here : there;
     REAL* const near = take<REAL>(samples, size);
     REAL* const row = take<REAL>(samples, size);
@@ -104,7 +119,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     unsigned* const left = take<unsigned>(SHARED > 2 ? here : there, classes * EACH * 16);  // |k - T_i|, two in a word
 
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, half = lane % 2 * 16;
-    const double scale = *scale_of;
+    const int places = fraction_places(*largest, size);
+    const double scale = power_of_2(places), unit = power_of_2(-places);
     int own[EACH], column[EACH];
     for (int e = 0; e < EACH; e++) {
         own[e] = (blockIdx.x * EACH + e) * 32 + lane;
@@ -114,27 +130,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     for (int p = thread; p < size; p += THREADS) {
         near[p] = FARTHEST;
         cluster[p] = 0;
-        members[p] = members_of[p];
-        starts[p] = starts_of[p];
-        ends[p] = ends_of[p];
+        members[p] = order[p];
+        starts[p] = begins[class_of[p]];
+        ends[p] = begins[class_of[p] + 1];
     }
+    if (thread == 0) true_part = 0;
+    __syncthreads();
+    for (int c = thread; c < classes; c += THREADS) atomicAdd(&true_part, (u64)entropy[begins[c + 1] - begins[c]]);
     for (int k = thread; k < classes * EACH * 16; k += THREADS) left[k] = 0;
     for (int e = 0; e < EACH; e++) {  // the cost of each candidate as the only medoid
         i64 sum = 0;
 #pragma unroll 8
         for (int p = warp; p < size; p += WARPS) sum += fixed(distances[(i64)p * size + column[e]], scale);
-        cost_of[e * THREADS + thread] = sum;
+        parts[e * THREADS + thread] = sum;
     }
     __syncthreads();
-    const i64 whole = entropy[size], true_part = *class_part;
-    i64 cost[EACH], joint[EACH], clusters[EACH];  // of warp 0, and so the next two
+    i64 cost[EACH], mutual[EACH], both[EACH];  // of warp 0, and so the next two: NMI = 2 mutual / both
     int taken[EACH];
     bool free[EACH];
     for (int e = 0; e < EACH; e++) {
         cost[e] = 0;
-        if (warp == 0) for (int w = 0; w < WARPS; w++) cost[e] += cost_of[e * THREADS + w * 32 + lane];
-        joint[e] = true_part;
-        clusters[e] = whole;
+        if (warp == 0) for (int w = 0; w < WARPS; w++) cost[e] += parts[e * THREADS + w * 32 + lane];
+        mutual[e] = 0;
+        both[e] = entropy[size] - (i64)true_part;
         taken[e] = size;
         free[e] = own[e] < size;
     }
@@ -144,12 +162,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
             double information[EACH];
             Message best = {0, 0};
             for (int e = 0; e < EACH; e++) {
-                const i64 shared_part = whole + joint[e] - clusters[e] - true_part;
-                const i64 both = 2 * whole - clusters[e] - true_part;
-                information[e] = both == 0 ? 1.0 : 2 * (double)shared_part / (double)max(both, 1ll);
+                information[e] = both[e] == 0 ? 1.0 : 2 * (double)mutual[e] / (double)max(both[e], 1ll);
                 // no fused multiply and add: as on the CPU, to the last bit
                 const double margin = __dmul_rn(weight, 1 - information[e]);
-                const double score = __dsub_rn(margin, (double)cost[e] / scale);
+                const double score = __dsub_rn(margin, (double)cost[e] * unit);
                 const Message it = {free[e] ? ordered(score) : 1, 1ull + own[e]};
                 if (better(it, best)) best = it;
             }
@@ -157,25 +173,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
             Message* const table = messages + (i64)step * gridDim.x;
             if (lane == 0) send(table + blockIdx.x, best);
             Message heard[LISTENED];
+#pragma unroll
+            for (int k = 0; k < LISTENED; k++) heard[k] = lane + 32 * k < gridDim.x ? Message{0, 0} : best;
             bool waiting;
-            do {
+            do {  // all that are missing at a time
                 waiting = false;
 #pragma unroll
                 for (int k = 0; k < LISTENED; k++)
-                    if (lane + 32 * k < gridDim.x) heard[k] = receive(table + lane + 32 * k);
+                    if (heard[k].key == 0 || heard[k].from == 0) heard[k] = receive(table + lane + 32 * k);
 #pragma unroll
-                for (int k = 0; k < LISTENED; k++)
-                    if (lane + 32 * k < gridDim.x) waiting |= heard[k].key == 0 || heard[k].from == 0;
+                for (int k = 0; k < LISTENED; k++) waiting |= heard[k].key == 0 || heard[k].from == 0;
             } while (waiting);
 #pragma unroll
             for (int k = 0; k < LISTENED; k++)
-                if (lane + 32 * k < gridDim.x && better(heard[k], best)) best = heard[k];
+                if (better(heard[k], best)) best = heard[k];
             best = best_of_warp(best);
             const int chosen = best.from - 1;
             for (int e = 0; e < EACH; e++)
                 if (own[e] == chosen) {
                     free[e] = false;
-                    if (step == classes - 1) *nmi = information[e];
+                    if (step == classes - 1) *nmi = (REAL)information[e];
                 }
             if (lane == 0) {
                 medoid = chosen;
@@ -230,55 +247,66 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
 #pragma unroll
                     for (int k = 0; k < AHEAD; k++) {
                         if (first + k >= end) break;
-                        const int q = mate[k];
-                        const bool done = row[q] < near[q] && q < p;
-                        const bool within = to[k] < near[q], kept = to[k] < row[q];
-                        pair += !done && cluster[q] == old && !within;
-                        same += done ? kept : within;
-                        fresh += done && !kept;
+                        const int q = mate[k];  // and all of it but `within` the same for all lanes
+                        const REAL before = near[q], after = row[q];
+                        const bool done = q < p && after < before;
+                        const bool within = to[k] < (done ? after : before);
+                        same += within;
+                        if (done) fresh += !within;
+                        else if (cluster[q] == old) pair += !within;
                     }
                 }
-                const bool outside = apart >= was, joins = apart >= now, lost = joins && !outside;
-                sums[e].cost += fixed(min(apart, now), scale) - fixed(min(apart, was), scale);
+                const bool outside = apart >= was;
+                if (apart >= now) {
+                    sums[e].cost += fixed(now, scale) - fixed(outside ? was : apart, scale);
+                    sums[e].joint += entropy[fresh + 1] - entropy[fresh];
+                    const int gone = outside ? pair : same;
+                    sums[e].joint -= entropy[gone] - entropy[gone - 1];
+                    sums[e].counts += outside ? 1 : 1ll << 32 | 1;
+                }
                 if (outside) {
                     unsigned* const word = left + (old * EACH + e) * 16 + lane / 2;
                     const int before = atomicSub(word, 1u << half) >> half & 0xffff;
                     sums[e].clusters -= entropy[before] - entropy[before - 1];
-                    sums[e].joint -= entropy[pair] - entropy[pair - 1];
                 }
-                if (joins) sums[e].joint += entropy[fresh + 1] - entropy[fresh];
-                if (lost) sums[e].joint -= entropy[same] - entropy[same - 1];
-                sums[e].lost_and_joined += (unsigned)lost << 16 | (unsigned)joins;
             }
         }
         if (warp < many)
             for (int e = 0; e < EACH; e++) {
-                cost_of[e * THREADS + thread] = sums[e].cost;
-                joint_of[e * THREADS + thread] = sums[e].joint;
-                clusters_of[e * THREADS + thread] = sums[e].clusters;
-                counts_of[e * THREADS + thread] = sums[e].lost_and_joined;
+                i64* const own_part = parts + e * 4 * THREADS + thread;
+                own_part[0] = sums[e].cost;
+                own_part[THREADS] = sums[e].joint;
+                own_part[2 * THREADS] = sums[e].clusters;
+                own_part[3 * THREADS] = sums[e].counts;
             }
         __syncthreads();
 
-        for (int m = thread; m < many; m += THREADS) {
-            const int p = moved[m];
-            near[p] = row[p];
-            cluster[p] = step;
+        if (warp < 4) {  // a sum each
+            for (int e = 0; e < EACH; e++) {
+                i64* const part = parts + (e * 4 + warp) * THREADS + lane;
+                i64 sum = 0;
+#pragma unroll 4
+                for (int w = 0; w < min(many, WARPS); w++) sum += part[w * 32];
+                *part = sum;
+            }
+            __barrier_sync_count(1, 128);
+        } else {
+            for (int m = thread - 128; m < many; m += THREADS - 128) {
+                const int p = moved[m];
+                near[p] = row[p];
+                cluster[p] = step;
+            }
         }
         if (warp == 0)  // the others wait for the next medoid
             for (int e = 0; e < EACH; e++) {
-                unsigned counts = 0;
-                for (int w = 0; w < min(many, WARPS); w++) {
-                    const int at = e * THREADS + w * 32 + lane;
-                    cost[e] += cost_of[at];
-                    joint[e] += joint_of[at];
-                    clusters[e] += clusters_of[at];
-                    counts += counts_of[at];
-                }
-                const int joined = counts & 0xffff, kept = taken[e] - (counts >> 16);
-                atomicAdd(left + (step * EACH + e) * 16 + lane / 2, (unsigned)joined << half);
-                clusters[e] += entropy[joined] + entropy[kept] - entropy[taken[e]];
+                const i64* const sum = parts + e * 4 * THREADS + lane;
+                const int joined = (int)sum[3 * THREADS], kept = taken[e] - (int)(sum[3 * THREADS] >> 32);
+                const i64 grown = sum[2 * THREADS] + entropy[joined] + entropy[kept] - entropy[taken[e]];
+                cost[e] += sum[0];
+                mutual[e] += sum[THREADS] - grown;
+                both[e] -= grown;
                 taken[e] = kept;
+                atomicAdd(left + (step * EACH + e) * 16 + lane / 2, (unsigned)joined << half);
             }
     }
     __syncthreads();

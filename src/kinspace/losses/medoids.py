@@ -44,21 +44,24 @@ LARGEST = 2**16 - 1  # samples
 
 @torch.no_grad()
 def greedy_medoids(
-    distances: Tensor, groups: Tensor, sizes: Tensor, margin_weight: float
+    distances: Tensor, groups: Tensor, order: Tensor, begins: Tensor, margin_weight: float
 ) -> tuple[Tensor, Tensor]:
     """The medoid each sample ends with, of as many as there are groups (0..), and their NMI.
 
-    distances: finite, symmetric, row after row. sizes: how many samples each group has.
+    distances: finite, symmetric, row after row. order: the samples, group after group; begins:
+    where in it each begins, and the end (`pairs.class_order`).
 
-    >>> x, sizes = torch.tensor([0.0, 1.0, 9.0, 10.0]), torch.tensor([2, 2])
-    >>> greedy_medoids((x[:, None] - x).abs(), torch.tensor([0, 0, 1, 1]), sizes, 1.0)
+    >>> x, groups = torch.tensor([0.0, 1.0, 9.0, 10.0]), torch.tensor([0, 0, 1, 1])
+    >>> order, begins = torch.arange(4), torch.tensor([0, 2, 4])
+    >>> greedy_medoids((x[:, None] - x).abs(), groups, order, begins, 1.0)
     (tensor([1, 1, 2, 2]), tensor(1.))
     """
-    tables = _entropies(len(groups), distances.device), _scale(distances)
+    entropy = _entropies(len(groups), distances.device)
     if distances.is_cuda and available() and len(groups) <= LARGEST:
         blocks = torch.cuda.get_device_properties(groups.device).multi_processor_count
-        return _fused(distances, groups, sizes, *tables, margin_weight, blocks)
-    state = _start(distances, groups, sizes, *tables)
+        return _fused(distances, groups, order, begins, entropy, margin_weight, blocks)
+    sizes = begins.diff()
+    state = _start(distances, groups, sizes, entropy, _scale(distances))
     free = torch.ones_like(groups, dtype=torch.bool)
     medoids = []
     for step in range(len(sizes)):
@@ -72,11 +75,12 @@ def greedy_medoids(
     return found, nmi[best].to(distances.dtype)
 
 
+@lru_cache(16)
 def _entropies(size: int, device: torch.device) -> Tensor:
-    """f(0), ..., f(N) in fixed point."""
-    counts = torch.arange(size + 1, dtype=torch.float64, device=device)
+    """f(0), ..., f(N) in fixed point; made on the CPU, so that devices agree."""
+    counts = torch.arange(size + 1, dtype=torch.float64)
     values: Tensor = torch.special.xlogy(counts, counts).mul_(2.0**BITS).round_().long()
-    return values
+    return values.to(device)
 
 
 def _scale(distances: Tensor) -> Tensor:
@@ -90,29 +94,28 @@ def _scale(distances: Tensor) -> Tensor:
 def _fused(
     distances: Tensor,
     groups: Tensor,
-    sizes: Tensor,
+    order: Tensor,
+    begins: Tensor,
     entropy: Tensor,
-    scale: Tensor,
     margin_weight: float,
     blocks: int,
 ) -> tuple[Tensor, Tensor]:
     """The same in one kernel of at most so many blocks, which share the candidates."""
-    size, classes = len(groups), len(sizes)
+    size, classes = len(groups), len(begins) - 1
     each = math.ceil(size / (LANES * min(blocks, LISTENED)))
     blocks = math.ceil(size / (LANES * each))
-    members, ends = groups.argsort(stable=True), sizes.cumsum(0)
-    found, medoids, nmi = torch.empty_like(groups), torch.empty_like(sizes), torch.empty_like(scale)
+    found, medoids = torch.empty_like(groups), groups.new_empty(classes)
+    nmi = distances.new_empty(())
     with torch.cuda.device_of(distances):
         kernel, shared, room = _kernel(distances.dtype, size, classes, each, groups.device)
         kernel.launch_together(
             *(blocks, THREADS, shared),
-            *(distances, members, (ends - sizes)[groups], ends[groups], entropy),
-            *(entropy[sizes].sum(), scale),
+            *(distances, distances.max(), groups, order, begins, entropy),
             groups.new_zeros((classes, blocks, 2)),
             groups.new_empty((blocks, room), dtype=torch.uint8),
-            *(medoids, found, nmi, margin_weight, size, classes, room),
+            *(medoids, found, nmi, float(margin_weight), size, classes, room),
         )
-    return found, nmi.to(distances.dtype)
+    return found, nmi
 
 
 @lru_cache(None)
@@ -121,7 +124,7 @@ def _kernel(
 ) -> tuple[CudaKernel, int, int]:
     """The kernel with as many tables in shared memory as go in, their bytes, and the others'."""
     real = "double" if dtype == torch.float64 else "float"
-    tables = [each * THREADS * 28, size * (2 * dtype.itemsize + 10), 8 * (size + 1)]
+    tables = [each * THREADS * 32, size * (2 * dtype.itemsize + 10), 8 * (size + 1)]
     tables.append(classes * each * 64)
     bytes_to = list(itertools.accumulate(table + 16 * 7 for table in tables))  # rounded up
     shared = sum(end <= shared_room(device) for end in bytes_to[1:])
