@@ -1,7 +1,7 @@
 // A CUDA kernel on the CPU, to see whether it is right: a block is a process, a thread a thread.
 //
 // Included before the kernel's source, in which "__shared__" of a named variable reads "static".
-// main: KERNEL's arguments are files, mapped so that all blocks write to them, or numbers.
+// Arguments are the names of files, mapped so that all blocks write to them, or numbers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -126,4 +126,18 @@ template <class Call> static bool launch(int blocks, int threads, Call call) {
         fine &= waitpid(child, &status, 0) == child && status == 0;
     }
     return fine;
+}
+
+template <class... Types, size_t... places>
+static void call(void (*kernel)(Types...), const Argument* given, std::index_sequence<places...>) {
+    kernel(given[places]...);
+}
+
+// The whole program: its words are the number of blocks and the kernel's arguments.
+template <class... Types> static int run(void (*kernel)(Types...), int threads, int many, char** words) {
+    const std::vector<Argument> given(words + 2, words + many);
+    if (given.size() != sizeof...(Types)) return 2;
+    const Argument* const first = given.data();
+    const auto once = [=] { call(kernel, first, std::index_sequence_for<Types...>()); };
+    return launch(std::stoi(words[1]), threads, once) ? 0 : 1;
 }

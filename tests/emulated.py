@@ -9,23 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
 HERE = Path(__file__).parent
-MAIN = """
-template <class... Types, size_t... places>
-void call(void (*kernel)(Types...), const Argument* given, std::index_sequence<places...>) {
-    kernel(given[places]...);
-}
-
-template <class... Types> bool run(void (*kernel)(Types...), int blocks, const Argument* given) {
-    return launch(blocks, THREADS, [=] { call(kernel, given, std::index_sequence_for<Types...>()); });
-}
-
-int main(int many, char** words) {
-    std::vector<Argument> given(words + 2, words + many);
-    return !run(KERNEL, std::stoi(words[1]), given.data());
-}
-"""
 
 
 class EmulatedKernel:
@@ -37,9 +21,11 @@ class EmulatedKernel:
         self.folder, self.program = folder, folder / function
         text = source.read_text(encoding="utf-8")
         text = text.replace("extern __shared__", "extern").replace("__shared__", "static")
-        main = MAIN.replace("KERNEL", function)
+        main = (
+            f"int main(int many, char** words) {{ return run({function}, THREADS, many, words); }}"
+        )
         file = folder / "emulated.cpp"
-        file.write_text(f'#include "cuda_emulator.h"\n{text}\n{main}', encoding="utf-8")
+        file.write_text(f'#include "cuda_emulator.h"\n{text}\n{main}\n', encoding="utf-8")
         options = [f"-D{macro}" for macro in (*macros, f"THREADS={threads}")]
         options += ["-std=c++20", "-O1", "-ffp-contract=off", "-pthread", f"-I{HERE}"]
         command = ["g++", *options, str(file), "-o", str(self.program)]

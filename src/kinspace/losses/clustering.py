@@ -15,8 +15,6 @@ one a class (`medoids`). It is here for comparison.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +22,7 @@ from kinspace import checks
 from kinspace.distances import euclidean_distances, paired_distances
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.numerics import full_precision
-from kinspace.pairs import class_order
+from kinspace.pairs import class_order, class_table
 
 __all__ = ["Clustering", "clustering_loss"]
 
@@ -47,18 +45,18 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     # a distance that overflows is the farthest, and no medoid is out of its reach
     distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
     found, nmi = greedy_medoids(distances, groups, order, begins, margin_weight)
-    true = _class_medoids(distances, groups, len(begins) - 1)[groups]
+    true = _class_medoids(distances, labels)
     chosen = embeddings.index_select(0, torch.cat((true, found))).view(2, *embeddings.shape)
     oracle, facility = paired_distances(embeddings, chosen).sum(1).unbind()
-    return (oracle - facility + margin_weight * (1 - nmi)).relu()
+    loss: Tensor = (oracle - facility + margin_weight * (1 - nmi)).relu()
+    return loss
 
 
-def _class_medoids(distances: Tensor, groups: Tensor, classes: int) -> Tensor:
-    """For each class its sample with the smallest summed distance to the others."""
-    same = groups[:, None] == groups
-    costs = distances.masked_fill(~same, 0).sum(0)
-    member = torch.arange(classes, device=groups.device)[:, None] == groups
-    return torch.where(member, costs, math.inf).argmin(1)
+def _class_medoids(distances: Tensor, labels: Tensor) -> Tensor:
+    """For each sample that of its class with the smallest summed distance to the others."""
+    index, positive = class_table(labels)
+    costs = distances.gather(1, index).mul_(positive).sum(1)
+    return index.gather(1, costs[index].argmin(1, keepdim=True))[:, 0]
 
 
 class Clustering(nn.Module):

@@ -42,6 +42,7 @@ LISTENED = 5 * LANES  # blocks, at most
 LARGEST = 2**16 - 1  # samples
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # a choice waits for the one before
 @torch.no_grad()
 def greedy_medoids(
     distances: Tensor, groups: Tensor, order: Tensor, begins: Tensor, margin_weight: float
