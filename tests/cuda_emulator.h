@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <barrier>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using std::max;

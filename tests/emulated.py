@@ -15,9 +15,7 @@ HERE = Path(__file__).parent
 class EmulatedKernel:
     """What `CudaKernel` is, but that its blocks are processes and its threads threads."""
 
-    def __init__(
-        self, source: Path, function: str, macros: tuple[str, ...], threads: int, folder: Path
-    ) -> None:
+    def __init__(self, source: Path, function: str, macros: tuple[str, ...], folder: Path) -> None:
         self.folder, self.program = folder, folder / function
         text = source.read_text(encoding="utf-8")
         text = text.replace("extern __shared__", "extern").replace("__shared__", "static")
@@ -26,7 +24,7 @@ class EmulatedKernel:
         )
         file = folder / "emulated.cpp"
         file.write_text(f'#include "cuda_emulator.h"\n{text}\n{main}\n', encoding="utf-8")
-        options = [f"-D{macro}" for macro in (*macros, f"THREADS={threads}")]
+        options = [f"-D{macro}" for macro in macros]
         options += ["-std=c++20", "-O1", "-ffp-contract=off", "-pthread", f"-I{HERE}"]
         command = ["g++", *options, str(file), "-o", str(self.program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -122,14 +122,14 @@ def test_the_loss_is_the_same_in_float32_and_float64() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 @pytest.mark.parametrize(
-    ("shape", "dtype", "each", "tables"),
+    ("shape", "dtype", "each", "shared"),
     [((70, 4, 2), "float", 1, 3), ((75, 25, 3), "double", 2, 1), ((23, 1, 3), "float", 1, 0)],
 )
 def test_the_kernel_chooses_as_the_loop_does(
-    shape: tuple[int, int, int], dtype: str, each: int, tables: int, tmp_path: Path
+    shape: tuple[int, int, int], dtype: str, each: int, shared: int, tmp_path: Path
 ) -> None:
-    macros = f"REAL={dtype}", f"EACH={each}", f"SHARED={tables}"
-    kernel = EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, 160, tmp_path)
+    macros = medoids._macros(dtype, each, shared, threads=160)
+    kernel = EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, tmp_path)
     points, labels = batch(*shape, seed=5)
     _, groups, order, begins, _ = class_order(labels)
     entropy = medoids._entropies(len(groups), groups.device)

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch wi
 # With what they are compiled.
 COMPILED = {
     medoids.SOURCE: [
-        ("REAL=float", "EACH=1", "SHARED=3"),
-        ("REAL=double", "EACH=2", "SHARED=1"),
+        medoids._macros("float", 1, 3, medoids.THREADS),
+        medoids._macros("double", 2, 1, medoids.THREADS),
     ]
 }
 
@@ -41,9 +41,6 @@ def test_no_kernel_is_left_out() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_an_error_of_the_driver_has_its_text() -> None:
-    with torch.cuda.device(0):
-        kernel = cuda_kernels.CudaKernel(
-            medoids.SOURCE, "greedy_steps", COMPILED[medoids.SOURCE][0]
-        )
-        with pytest.raises(RuntimeError, match=r"CUDA: .*\(\d+\)"):
-            kernel.launch_together(10**6, medoids.THREADS, 0)
+    macros = COMPILED[medoids.SOURCE][0]
+    with torch.cuda.device(0), pytest.raises(RuntimeError, match=r"CUDA: .*\(\d+\)"):
+        cuda_kernels.CudaKernel(medoids.SOURCE, "no_such_function", macros)

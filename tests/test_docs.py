@@ -10,26 +10,15 @@ import torch
 
 import kinspace
 from kinspace import losses, miners, numerics, regularizers
+from pages import run_page
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs/methods.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-def _run(page: Path, names: dict[str, Any]) -> None:
-    """Execute the page's Python blocks from top to bottom in one namespace."""
-    text = page.read_text(encoding="utf-8")
-    blocks = list(BLOCK.finditer(text))
-    assert blocks, f"no Python in {page}"
-    for block in blocks:
-        # Empty lines in front: an error then names the line of the page.
-        above = text.count("\n", 0, block.start(1))
-        exec(compile("\n" * above + block[1], str(page), "exec"), names)
 
 
 def test_the_methods_page_runs_from_top_to_bottom() -> None:
     with torch.random.fork_rng():
-        _run(METHODS, {})
+        run_page(METHODS, {})
 
 
 def test_the_training_page_runs_from_top_to_bottom(
@@ -37,10 +26,10 @@ def test_the_training_page_runs_from_top_to_bottom(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # what it makes goes with the test
     with torch.random.fork_rng():
-        _run(ROOT / "docs/training.md", {})
+        run_page(ROOT / "docs/training.md", {})
 
 
-def test_the_training_page_names_every_file_of_a_run(tmp_path: Path) -> None:
+def test_the_training_page_names_every_file_of_arun_page(tmp_path: Path) -> None:
     text = (ROOT / "docs/training.md").read_text(encoding="utf-8")
     data = torch.utils.data.TensorDataset(torch.randn(48, 4), torch.arange(48) % 8)
     options: dict[str, Any] = {"device": "cpu", "quiet": True, "changes": {"schedule.steps": 1}}
@@ -63,7 +52,7 @@ def test_the_readme_runs_in_a_loop_of_the_users_own() -> None:
             "num_classes": 5,
             "dim": 4,
         }
-        _run(ROOT / "README.md", names)
+        run_page(ROOT / "README.md", names)
 
 
 @pytest.mark.parametrize("package", [losses, regularizers, miners], ids=lambda p: p.__name__)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 __all__ = ["CudaKernel", "available", "compiled", "shared_room"]
 
+STATIC = 1024  # bytes of shared memory left to what a kernel names itself
 # of the driver's cuda.h
 SHARED_PER_BLOCK = 97  # device attribute: what a kernel may ask for
-STATIC = 1024
 DYNAMIC_SHARED = 8  # function attribute: what it asks for
 
 
@@ -52,6 +52,7 @@ def compiled(source: Path, architecture: str, macros: Sequence[str] = ()) -> byt
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
+@lru_cache(None)
 def shared_room(device: torch.device) -> int:
     """Bytes of shared memory that a block may ask for, less some for what a kernel names itself."""
     driver, handle, room = _driver(), ctypes.c_int(), ctypes.c_int()

@@ -1,6 +1,5 @@
 """The Python of docs/data.md runs, and the page names everything public."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from kinspace import data
 from odd_pictures import write_clean
+from pages import run_page
 
 PAGE = Path(__file__).parents[2] / "docs/data.md"
 
@@ -21,11 +21,7 @@ def test_the_data_page_runs_from_top_to_bottom(
         "path,label,split,color\nphotos/kind 0/0.png,a,train,red\nphotos/kind 1/0.png,b,test,blue\n"
     )
     monkeypatch.chdir(tmp_path)
-    text = PAGE.read_text(encoding="utf-8")
-    names: dict[str, object] = {}
-    for block in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-        above = text.count("\n", 0, block.start(1))  # an error then names the line of the page
-        exec(compile("\n" * above + block[1], str(PAGE), "exec"), names)
+    run_page(PAGE, {})
 
 
 def test_the_data_page_names_every_function_to_call() -> None:

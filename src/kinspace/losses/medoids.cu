@@ -8,20 +8,16 @@
 //
 // REAL: the type of the distances. EACH: candidates a lane. SHARED: how many of the tables of samples,
 // of f, and of counts are in shared memory; what is not is in the workspace, slower. Sums are exact, so
-// their order is free. Samples, clusters and counts have 16 bits: up to 65,535 samples.
+// their order is free. THREADS: of a block. LISTENED: how many blocks a lane listens to, at most.
+// Samples, clusters and counts have 16 bits: up to 65,535 samples.
 
 typedef long long i64;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 
-#ifndef THREADS
-#define THREADS 1024
-#endif
-
 const int WARPS = THREADS / 32;
 const unsigned EVERYONE = ~0u;
 #define FARTHEST __longlong_as_double(0x7ff0000000000000ll)
-const int LISTENED = 5;  // blocks that a lane listens to, at most
 const int AHEAD = 4;     // loads of a thread on their way at a time
 
 struct Message { u64 key, from; };  // from: 1 + candidate; both 0: not there yet

@@ -38,7 +38,7 @@ BITS = 40  # binary places of n log n
 SOURCE = Path(__file__).with_name("medoids.cu")
 THREADS = 1024
 LANES = 32
-LISTENED = 5 * LANES  # blocks, at most
+LISTENED = 5  # blocks that a lane listens to, at most
 LARGEST = 2**16 - 1  # samples
 
 
@@ -103,7 +103,7 @@ def _fused(
 ) -> tuple[Tensor, Tensor]:
     """The same in one kernel of at most so many blocks, which share the candidates."""
     size, classes = len(groups), len(begins) - 1
-    each = math.ceil(size / (LANES * min(blocks, LISTENED)))
+    each = math.ceil(size / (LANES * min(blocks, LISTENED * LANES)))
     blocks = math.ceil(size / (LANES * each))
     found, medoids = torch.empty_like(groups), groups.new_empty(classes)
     nmi = distances.new_empty(())
@@ -119,7 +119,6 @@ def _fused(
     return found, nmi
 
 
-@lru_cache(None)
 def _kernel(
     dtype: torch.dtype, size: int, classes: int, each: int, device: torch.device
 ) -> tuple[CudaKernel, int, int]:
@@ -129,8 +128,13 @@ def _kernel(
     tables.append(classes * each * 64)
     bytes_to = list(itertools.accumulate(table + 16 * 7 for table in tables))  # rounded up
     shared = sum(end <= shared_room(device) for end in bytes_to[1:])
-    macros = f"REAL={real}", f"EACH={each}", f"SHARED={shared}"
+    macros = _macros(real, each, shared, THREADS)
     return _built(macros, device), bytes_to[shared], bytes_to[-1] - bytes_to[shared]
+
+
+def _macros(real: str, each: int, shared: int, threads: int) -> tuple[str, ...]:
+    own = f"REAL={real}", f"EACH={each}", f"SHARED={shared}"
+    return *own, f"THREADS={threads}", f"LISTENED={LISTENED}"
 
 
 @lru_cache(None)
