@@ -3,6 +3,7 @@
 // Included before the kernel's source, in which "__shared__" of a named variable reads "static".
 // Arguments are the names of files, mapped so that all blocks write to them, or numbers.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -32,13 +33,15 @@ static thread_local Index threadIdx;
 static Index blockIdx, gridDim;
 alignas(16) char shared[1 << 18];
 
-static std::unique_ptr<std::barrier<>> whole_block, part_of_block;  // the part: of 128 threads
+static std::unique_ptr<std::barrier<>> whole_block, all_but_a_warp;
 static std::vector<std::unique_ptr<std::barrier<>>> warps;
 static std::vector<unsigned> slots;
 
+static void yield() { sched_yield(); }  // to the blocks that are waited for
+
 static void __syncthreads() { whole_block->arrive_and_wait(); }
 
-static void __barrier_sync_count(unsigned, unsigned) { part_of_block->arrive_and_wait(); }
+static void __barrier_sync_count(unsigned, unsigned) { all_but_a_warp->arrive_and_wait(); }
 
 // What the 32 lanes of the warp have, in their order.
 template <class Use> static unsigned together(unsigned own, Use use) {
@@ -66,13 +69,23 @@ static unsigned __ballot_sync(unsigned, bool own) {
     });
 }
 
-static int __shfl_sync(unsigned, int own, int lane) {
-    return together(own, [lane](unsigned* all) { return all[lane]; });
+template <class T> static T __shfl_sync(unsigned, T own, int lane) {
+    unsigned words[(sizeof(T) + 3) / 4];
+    std::memcpy(words, &own, sizeof own);
+    for (unsigned& word : words) word = together(word, [lane](unsigned* all) { return all[lane]; });
+    std::memcpy(&own, words, sizeof own);
+    return own;
 }
 
+static void __syncwarp() {
+    together(0, [](unsigned*) { return 0; });
+}
+
+static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <class T> static T atomicAdd(T* at, T value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
 template <class T> static T atomicSub(T* at, T value) { return __atomic_fetch_sub(at, value, __ATOMIC_RELAXED); }
+static unsigned atomicExch(unsigned* at, unsigned value) { return __atomic_exchange_n(at, value, __ATOMIC_RELAXED); }
 static long long __double2ll_rz(double x) { return (long long)x; }
 static double __dmul_rn(double x, double y) { return x * y; }
 static double __dsub_rn(double x, double y) { return x - y; }
@@ -111,7 +124,7 @@ template <class Call> static bool launch(int blocks, int threads, Call call) {
         blockIdx.x = block;
         gridDim.x = blocks;
         whole_block = std::make_unique<std::barrier<>>(threads);
-        part_of_block = std::make_unique<std::barrier<>>(128);
+        all_but_a_warp = std::make_unique<std::barrier<>>(threads - 32);
         slots.resize(threads);
         for (int warp = 0; warp < threads / 32; warp++) warps.push_back(std::make_unique<std::barrier<>>(32));
         std::vector<std::thread> running;

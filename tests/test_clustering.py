@@ -21,8 +21,9 @@ SHAPES = [(1, 1, 2), (6, 1, 2), (7, 7, 2), (23, 4, 3), (64, 4, 8), (90, 30, 4)]
 
 
 def found(distances: Tensor, labels: Tensor, weight: float) -> tuple[list[int], float]:
-    _, groups, order, begins, _ = class_order(labels)
-    medoids, nmi = greedy_medoids(distances, groups, order, begins, weight)
+    """For samples class after class."""
+    _, _, _, begins, sizes = class_order(labels)
+    medoids, nmi = greedy_medoids(distances, begins, int(sizes.max()), weight)
     return medoids.tolist(), nmi.item()
 
 
@@ -65,10 +66,15 @@ def batch(size: int, each: int, dim: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.randn(size, dim, generator=generator, dtype=torch.float64), labels
 
 
+def batch_by_class(size: int, each: int, dim: int, seed: int) -> tuple[Tensor, Tensor]:
+    points, labels = batch(size, each, dim, seed)
+    return points, labels.sort().values
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("weight", [0.0, 1.0, 50.0])
 def test_chooses_as_a_loop_over_all_candidates(shape: tuple[int, int, int], weight: float) -> None:
-    embeddings, labels = batch(*shape, seed=3)
+    embeddings, labels = batch_by_class(*shape, seed=3)
     for points in (embeddings, embeddings.float(), 1e-20 * embeddings, 1e20 * embeddings):
         distances = euclidean_distances(points)
         medoids, nmi = found(distances, labels, weight)
@@ -80,7 +86,7 @@ def test_chooses_as_a_loop_over_all_candidates(shape: tuple[int, int, int], weig
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_ties_go_to_the_first(seed: int, weight: float) -> None:
-    embeddings, labels = batch(60, 4, 2, seed)
+    embeddings, labels = batch_by_class(60, 4, 2, seed)
     grid = (2 * embeddings).round()
     distances = (grid[:, None] - grid).abs().sum(2)  # whole numbers: many equal sums
     medoids, nmi = found(distances, labels, weight)
@@ -105,7 +111,7 @@ def test_distances_that_overflow_give_nan_and_no_error() -> None:
 
 
 def test_the_first_steps_work_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    embeddings, labels = batch(50, 5, 3, seed=1)
+    embeddings, labels = batch_by_class(50, 5, 3, seed=1)
     distances = euclidean_distances(embeddings)
     whole = found(distances, labels, 1.0)
     monkeypatch.setattr("kinspace.losses.medoids.CHUNK", 7)
@@ -122,23 +128,37 @@ def test_the_loss_is_the_same_in_float32_and_float64() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 @pytest.mark.parametrize(
-    ("shape", "dtype", "each", "shared"),
-    [((70, 4, 2), "float", 1, 3), ((75, 25, 3), "double", 2, 1), ((23, 1, 3), "float", 1, 0)],
+    ("shape", "dtype", "width", "each", "shared", "threads"),
+    [
+        ((70, 4, 2), "float", 8, 1, 4, 160),
+        ((75, 37, 3), "double", 32, 2, 1, 160),
+        ((23, 1, 3), "float", 16, 1, 0, 160),
+        ((90, 20, 1), "float", 8, 1, 2, 64),
+    ],
 )
-def test_the_kernel_chooses_as_the_loop_does(
-    shape: tuple[int, int, int], dtype: str, each: int, shared: int, tmp_path: Path
+def test_the_kernel_chooses_as_the_loop_does(  # noqa: PLR0913 (macros of the kernel)
+    shape: tuple[int, int, int],
+    dtype: str,
+    width: int,
+    each: int,
+    shared: int,
+    threads: int,
+    tmp_path: Path,
 ) -> None:
-    macros = medoids._macros(dtype, each, shared, threads=160)
+    macros = medoids._macros(dtype, shape[0], width, each, shared, threads)
     kernel = EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, tmp_path)
-    points, labels = batch(*shape, seed=5)
-    _, groups, order, begins, _ = class_order(labels)
-    entropy = medoids._entropies(len(groups), groups.device)
+    points, labels = batch_by_class(*shape, seed=5)
+    _, _, _, begins, sizes = class_order(labels)
+    entropy = medoids._entropies(len(labels), labels.device)
     for grid in (1, 1000):  # many equal distances, and none
         exact = euclidean_distances((grid * points).round())
         distances = exact.float() if dtype == "float" else exact
-        with mock.patch.object(medoids, "_kernel", return_value=(kernel, 2**16, 2**16)) as asked:
-            tables = groups, order, begins, entropy
-            got, nmi = medoids._fused(distances, *tables, 1.0, math.ceil(3 / each))
+        with (
+            mock.patch.object(medoids, "THREADS", threads),
+            mock.patch.object(medoids, "_kernel", return_value=(kernel, 2**16, 2**17)) as asked,
+        ):
+            tables = distances, begins, int(sizes.max()), entropy
+            got, nmi = medoids._fused(*tables, 1.0, math.ceil(3 / each))
         expected, expected_nmi = by_loop(distances, labels, 1.0)
         assert got.tolist() == expected
         assert nmi.item() == pytest.approx(expected_nmi, abs=1e-6)
@@ -148,7 +168,7 @@ def test_the_kernel_chooses_as_the_loop_does(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("shape", [(64, 4, 8), (777, 7, 16), (1000, 50, 2)])
 def test_many_programs_choose_as_the_steps_on_the_cpu_do(shape: tuple[int, int, int]) -> None:
-    embeddings, labels = batch(*shape, seed=4)
+    embeddings, labels = batch_by_class(*shape, seed=4)
     distances = euclidean_distances((4 * embeddings).round())
     medoids, nmi = found(distances, labels, 1.0)
     assert found(distances.cuda(), labels.cuda(), 1.0) == (medoids, pytest.approx(nmi))

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch wi
 # With what they are compiled.
 COMPILED = {
     medoids.SOURCE: [
-        medoids._macros("float", 1, 3, medoids.THREADS),
-        medoids._macros("double", 2, 1, medoids.THREADS),
+        medoids._macros("float", 4096, 8, 1, 4, medoids.THREADS),
+        medoids._macros("double", 8000, 32, 2, 1, medoids.THREADS),
     ]
 }
 

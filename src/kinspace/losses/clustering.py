@@ -22,7 +22,7 @@ from kinspace import checks
 from kinspace.distances import euclidean_distances, paired_distances
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.numerics import full_precision
-from kinspace.pairs import class_order, class_table
+from kinspace.pairs import class_order
 
 __all__ = ["Clustering", "clustering_loss"]
 
@@ -40,23 +40,31 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     """
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin_weight", margin_weight, at_least=0)
-    _, groups, order, begins, _ = class_order(labels)
-    distances = euclidean_distances(embeddings.detach())
+    _, groups, order, begins, sizes = class_order(labels)
+    distances = euclidean_distances(embeddings.detach()[order])  # by place, class after class
     # a distance that overflows is the farthest, and no medoid is out of its reach
     distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
-    found, nmi = greedy_medoids(distances, groups, order, begins, margin_weight)
-    true = _class_medoids(distances, labels)
-    chosen = embeddings.index_select(0, torch.cat((true, found))).view(2, *embeddings.shape)
+    found, nmi = greedy_medoids(distances, begins, int(sizes.max()), margin_weight)
+    # on a GPU all that follows is launched while the medoids are still searched: nothing waits
+    true = _class_medoids(distances, groups[order], begins, int(sizes.max()))
+    both = order[torch.stack((true, found))]
+    both = torch.empty_like(both).index_copy_(1, order, both)
+    chosen = embeddings.index_select(0, both.flatten()).view(2, *embeddings.shape)
     oracle, facility = paired_distances(embeddings, chosen).sum(1).unbind()
     loss: Tensor = (oracle - facility + margin_weight * (1 - nmi)).relu()
     return loss
 
 
-def _class_medoids(distances: Tensor, labels: Tensor) -> Tensor:
-    """For each sample that of its class with the smallest summed distance to the others."""
-    index, positive = class_table(labels)
-    costs = distances.gather(1, index).mul_(positive).sum(1)
-    return index.gather(1, costs[index].argmin(1, keepdim=True))[:, 0]
+def _class_medoids(distances: Tensor, groups: Tensor, begins: Tensor, widest: int) -> Tensor:
+    """For each sample that of its class with the smallest summed distance to the others.
+
+    By place, class after class, of which the widest has so many.
+    """
+    first, last = begins[groups, None], begins[groups + 1, None] - 1
+    places = first + torch.arange(widest, device=groups.device)
+    members = torch.minimum(places, last)  # filled up with the last of the class
+    costs = distances.gather(1, members).masked_fill_(places > last, 0).sum(1)
+    return members.gather(1, costs[members].argmin(1, keepdim=True))[:, 0]
 
 
 class Clustering(nn.Module):

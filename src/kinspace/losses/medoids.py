@@ -39,29 +39,31 @@ SOURCE = Path(__file__).with_name("medoids.cu")
 THREADS = 1024
 LANES = 32
 LISTENED = 5  # blocks that a lane listens to, at most
+AHEAD = 5  # loads of a lane at a time, at most
+WIDTHS = 8, 16, 32  # samples of a class in a word
 LARGEST = 2**16 - 1  # samples
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # a choice waits for the one before
 @torch.no_grad()
 def greedy_medoids(
-    distances: Tensor, groups: Tensor, order: Tensor, begins: Tensor, margin_weight: float
+    distances: Tensor, begins: Tensor, widest: int, margin_weight: float
 ) -> tuple[Tensor, Tensor]:
-    """The medoid each sample ends with, of as many as there are groups (0..), and their NMI.
+    """The medoid each sample ends with, of as many as there are classes, and their NMI.
 
-    distances: finite, symmetric, row after row. order: the samples, group after group; begins:
-    where in it each begins, and the end (`pairs.class_order`).
+    Samples class after class; begins: where each class begins, and the end; widest: the samples of
+    the largest. distances: finite, symmetric, row after row.
 
-    >>> x, groups = torch.tensor([0.0, 1.0, 9.0, 10.0]), torch.tensor([0, 0, 1, 1])
-    >>> order, begins = torch.arange(4), torch.tensor([0, 2, 4])
-    >>> greedy_medoids((x[:, None] - x).abs(), groups, order, begins, 1.0)
+    >>> x, begins = torch.tensor([0.0, 1.0, 9.0, 10.0]), torch.tensor([0, 2, 4])
+    >>> greedy_medoids((x[:, None] - x).abs(), begins, 2, 1.0)
     (tensor([1, 1, 2, 2]), tensor(1.))
     """
-    entropy = _entropies(len(groups), distances.device)
-    if distances.is_cuda and available() and len(groups) <= LARGEST:
-        blocks = torch.cuda.get_device_properties(groups.device).multi_processor_count
-        return _fused(distances, groups, order, begins, entropy, margin_weight, blocks)
+    entropy = _entropies(len(distances), distances.device)
+    if distances.is_cuda and available() and len(distances) <= LARGEST:
+        blocks = torch.cuda.get_device_properties(distances.device).multi_processor_count
+        return _fused(distances, begins, widest, entropy, margin_weight, blocks)
     sizes = begins.diff()
+    groups = torch.arange(len(sizes), device=begins.device).repeat_interleave(sizes)
     state = _start(distances, groups, sizes, entropy, _scale(distances))
     free = torch.ones_like(groups, dtype=torch.bool)
     medoids = []
@@ -94,47 +96,52 @@ def _scale(distances: Tensor) -> Tensor:
 
 def _fused(
     distances: Tensor,
-    groups: Tensor,
-    order: Tensor,
     begins: Tensor,
+    widest: int,
     entropy: Tensor,
     margin_weight: float,
     blocks: int,
 ) -> tuple[Tensor, Tensor]:
     """The same in one kernel of at most so many blocks, which share the candidates."""
-    size, classes = len(groups), len(begins) - 1
+    size, classes = len(distances), len(begins) - 1
     each = math.ceil(size / (LANES * min(blocks, LISTENED * LANES)))
     blocks = math.ceil(size / (LANES * each))
-    found, medoids = torch.empty_like(groups), groups.new_empty(classes)
+    found, medoids = begins.new_empty(size), begins.new_empty(classes)
     nmi = distances.new_empty(())
     with torch.cuda.device_of(distances):
-        kernel, shared, room = _kernel(distances.dtype, size, classes, each, groups.device)
+        kernel, shared, room = _kernel(distances, classes, widest, each)
         kernel.launch_together(
             *(blocks, THREADS, shared),
-            *(distances, distances.max(), groups, order, begins, entropy),
-            groups.new_zeros((classes, blocks, 2)),
-            groups.new_empty((blocks, room), dtype=torch.uint8),
+            *(distances, distances.max(), begins, entropy),
+            begins.new_zeros((classes, blocks, 2)),
+            begins.new_empty((blocks, room), dtype=torch.uint8),
             *(medoids, found, nmi, float(margin_weight), size, classes, room),
         )
     return found, nmi
 
 
-def _kernel(
-    dtype: torch.dtype, size: int, classes: int, each: int, device: torch.device
-) -> tuple[CudaKernel, int, int]:
+def _kernel(distances: Tensor, classes: int, widest: int, each: int) -> tuple[CudaKernel, int, int]:
     """The kernel with as many tables in shared memory as go in, their bytes, and the others'."""
-    real = "double" if dtype == torch.float64 else "float"
-    tables = [each * THREADS * 32, size * (2 * dtype.itemsize + 10), 8 * (size + 1)]
-    tables.append(classes * each * 64)
-    bytes_to = list(itertools.accumulate(table + 16 * 7 for table in tables))  # rounded up
+    size, item, device = len(distances), distances.element_size(), distances.device
+    width = next((bits for bits in WIDTHS if widest <= bits), WIDTHS[-1])
+    tables = [each * 7680 + 64 * (4 * each + item + 4)]  # of sums and moves: always there
+    tables.append(size * (2 * item + 4) + classes * 8 + 2)  # of samples and classes
+    tables.append((classes + size // width + 1) * each * 4 * width)  # the T_i
+    tables += [(size + 1) * 8, classes * each * 64]  # f, the counts
+    bytes_to = list(itertools.accumulate(table + 16 * 8 for table in tables))  # each rounded up
     shared = sum(end <= shared_room(device) for end in bytes_to[1:])
-    macros = _macros(real, each, shared, THREADS)
-    return _built(macros, device), bytes_to[shared], bytes_to[-1] - bytes_to[shared]
+    real = "double" if distances.dtype == torch.float64 else "float"
+    kernel = _built(_macros(real, size, width, each, shared, THREADS), device)
+    return kernel, bytes_to[shared], bytes_to[-1] - bytes_to[shared]
 
 
-def _macros(real: str, each: int, shared: int, threads: int) -> tuple[str, ...]:
-    own = f"REAL={real}", f"EACH={each}", f"SHARED={shared}"
-    return *own, f"THREADS={threads}", f"LISTENED={LISTENED}"
+def _macros(
+    real: str, size: int, width: int, each: int, shared: int, threads: int
+) -> tuple[str, ...]:
+    listened = math.ceil(size / (LANES * LANES * each))
+    ahead = min(math.ceil(size / (threads - LANES)), AHEAD)
+    own = f"REAL={real}", f"EACH={each}", f"SHARED={shared}", f"THREADS={threads}"
+    return *own, f"WIDTH={width}", f"LISTENED={listened}", f"AHEAD={ahead}"
 
 
 @lru_cache(None)
