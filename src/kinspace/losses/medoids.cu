@@ -16,9 +16,9 @@
 //
 // REAL: the type of the distances. EACH: candidates a lane. SHARED: how many of the tables of samples,
 // of the T_i, of f, and of counts are in shared memory; what is not is in the workspace, slower.
-// WIDTH: bits of a class that are in a word. LISTENED: blocks a lane listens to. AHEAD: loads of a
-// lane on their way at a time. Sums are exact, so their order is free. Places, clusters and counts
-// have 16 bits: up to 65,535 samples.
+// WIDTH: bits of a class that are in a word. LISTENED: blocks a lane listens to. PACK: distances that
+// are read at a time, AHEAD: how many of these are on their way. Sums are exact, so their order is
+// free. Places, clusters and counts have 16 bits: up to 65,535 samples.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -28,6 +28,7 @@ const int WARPS = THREADS / 32, WORKERS = WARPS - 1;
 const unsigned EVERYONE = ~0u;
 #define FARTHEST __longlong_as_double(0x7ff0000000000000ll)
 const int LOGGED = 64;  // moves of a guess, at most
+struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
 #if WIDTH == 8
 typedef unsigned char Members;
 #elif WIDTH == 16
@@ -126,27 +127,26 @@ struct Tables {
 __device__ int word_of(int its_class, int begin) { return its_class + begin / WIDTH; }
 
 // List the classes with samples nearer to a new medoid than to their own, and note how near they are.
-__device__ void scan(
-    const Tables& of, const REAL* __restrict__ to_it, int size, int worker, unsigned mark, Counts& counts)
+__device__ void scan(const Tables& of, const REAL* __restrict__ to_it, int size, int thread, unsigned mark, Counts& counts)
 {
-    const int threads = 32 * WORKERS;
 #pragma unroll 1
-    for (int first = worker; first < size; first += AHEAD * threads) {
-        REAL apart[AHEAD];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) apart[k] = first + k * threads < size ? to_it[first + k * threads] : FARTHEST;
+    for (int first = thread * AHEAD * PACK; first < size; first += 32 * WORKERS * AHEAD * PACK) {
+        Pack apart[AHEAD];
         unsigned movers = 0;
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            const int p = first + k * threads;
-            if (p < size) {
-                of.row[p] = apart[k];
-                movers |= (apart[k] < of.near[p]) << k;
+        for (int k = 0; k < AHEAD; k++)
+            if (first + k * PACK < size) apart[k] = *(const Pack*)(to_it + first + k * PACK);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (first + k * PACK < size) {
+                const Pack near = *(const Pack*)(of.near + first + k * PACK);
+                *(Pack*)(of.row + first + k * PACK) = apart[k];
+                for (int each = 0; each < PACK; each++)
+                    movers |= (apart[k].at[each] < near.at[each]) << (k * PACK + each);
             }
-        }
 #pragma unroll 1
         for (; movers; movers &= movers - 1) {
-            const int its_class = of.class_at[first + (__ffs(movers) - 1) * threads];
+            const int its_class = of.class_at[first + __ffs(movers) - 1];
             atomicAdd(&counts.samples, 1);
             if (atomicExch(of.noted + its_class, mark) != mark) of.moving[atomicAdd(&counts.classes, 1)] = its_class;
         }
@@ -365,11 +365,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     }
 
     const unsigned* before = of.sums + 5 * EACH * LIMBS * 32;  // what the last step changed; at first the costs
+    int turn = 0;  // step % 3
 #pragma unroll 1
     for (int step = 0; step < classes; step++) {
-        const int guess = guess_at[step % 2];
-        Counts* const counts = counts_at[step % 3];
-        unsigned* const sums = of.sums + step % 3 * 2 * EACH * LIMBS * 32;
+        const int next = turn == 2 ? 0 : turn + 1, guess = guess_at[step % 2];
+        Counts* const counts = counts_at[turn];
+        unsigned* const sums = of.sums + turn * 2 * EACH * LIMBS * 32;
         // first with the guess, while warp 0 asks; then, where that was not all, with the one chosen
 #pragma unroll 1
         for (bool again = false;; again = true) {
@@ -424,7 +425,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
                 if (lane == 0) {
                     chosen_at[step % 2] = chosen.from - 1;
                     guess_at[(step + 1) % 2] = second.key > 1 ? (int)second.from - 1 : -1;
-                    counts_at[(step + 1) % 3][0] = counts_at[(step + 1) % 3][1] = {0, 0, 0};
+                    counts_at[next][0] = counts_at[next][1] = {0, 0, 0};
                     if (blockIdx.x == 0) medoids[step] = chosen.from - 1;
                 }
             } else if (warp > 0) {
@@ -434,8 +435,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
                 if (candidate >= 0 && !listed)
                     scan(of, distances + (i64)candidate * size, size, thread - 32, 2 * step + 1 + again, counts[other]);
                 if (worker == WORKERS - 1 && !again)
-                    for (int k = lane; k < 2 * EACH * LIMBS * 32; k += 32)
-                        of.sums[(step + 1) % 3 * 2 * EACH * LIMBS * 32 + k] = 0;
+                    for (int k = lane; k < 2 * EACH * LIMBS * 32; k += 32) of.sums[next * 2 * EACH * LIMBS * 32 + k] = 0;
                 __barrier_sync_count(1, 32 * WORKERS);
                 if (candidate >= 0 && (again || counts[other].samples <= LOGGED))
                     move(
@@ -449,6 +449,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
             if (tried && warp > 0) move_back(of, step, lane, worker, counts[0]);
             __syncthreads();
         }
+        turn = next;
     }
     __syncthreads();
     if (blockIdx.x == 0)

@@ -139,9 +139,10 @@ def _macros(
     real: str, size: int, width: int, each: int, shared: int, threads: int
 ) -> tuple[str, ...]:
     listened = math.ceil(size / (LANES * LANES * each))
-    ahead = min(math.ceil(size / (threads - LANES)), AHEAD)
+    pack = (2 if real == "double" else 4) if size % 4 == 0 else 1
+    ahead = min(math.ceil(size / (pack * (threads - LANES))), AHEAD) if pack == 1 else 2
     own = f"REAL={real}", f"EACH={each}", f"SHARED={shared}", f"THREADS={threads}"
-    return *own, f"WIDTH={width}", f"LISTENED={listened}", f"AHEAD={ahead}"
+    return *own, f"WIDTH={width}", f"LISTENED={listened}", f"PACK={pack}", f"AHEAD={ahead}"
 
 
 @lru_cache(None)
