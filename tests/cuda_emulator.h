@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -77,10 +78,15 @@ template <class T> static T __shfl_sync(unsigned, T own, int lane) {
     return own;
 }
 
+template <class T> static T __shfl_xor_sync(unsigned everyone, T own, int apart) {
+    return __shfl_sync(everyone, own, (threadIdx.x % 32) ^ apart);
+}
+
 static void __syncwarp() {
     together(0, [](unsigned*) { return 0; });
 }
 
+using std::sqrt;
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <class T> static T atomicAdd(T* at, T value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }

@@ -33,6 +33,9 @@ class EmulatedKernel:
     def launch_together(
         self, blocks: int, threads: int, shared: int, *arguments: Tensor | int | float
     ) -> None:
+        self.launch(blocks, threads, *arguments)
+
+    def launch(self, blocks: int, threads: int, *arguments: Tensor | int | float) -> None:
         words = []
         for index, argument in enumerate(arguments):
             if isinstance(argument, Tensor):

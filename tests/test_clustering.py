@@ -136,7 +136,7 @@ def test_the_loss_is_the_same_in_float32_and_float64() -> None:
         ((90, 20, 1), "float", 8, 1, 2, 64),
     ],
 )
-def test_the_kernel_chooses_as_the_loop_does(  # noqa: PLR0913 (macros of the kernel)
+def test_the_kernel_chooses_as_the_loop_does(
     shape: tuple[int, int, int],
     dtype: str,
     width: int,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import kinspace
-from kinspace import cuda_kernels
+from kinspace import cuda_kernels, distances
 from kinspace.losses import medoids
 
 pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
@@ -16,7 +16,11 @@ COMPILED = {
     medoids.SOURCE: [
         medoids._macros("float", 4096, 8, 1, 4, medoids.THREADS),
         medoids._macros("double", 8000, 32, 2, 1, medoids.THREADS),
-    ]
+    ],
+    distances.SOURCE: [
+        distances._macros(torch.empty(4, 1)),
+        distances._macros(torch.empty(5, 1, dtype=torch.float64)),
+    ],
 }
 
 

@@ -2,8 +2,11 @@
 
 import contextlib
 import math
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ import kinspace.numerics
 import kinspace.regularizers
 import loops
 from batches import DEGENERATE_BATCHES, Batch, random_batch
+from emulated import EmulatedKernel
 from gradients import Result, disagreement, evaluate
 from kinspace import distances
 from kinspace.distances import euclidean_distances, paired_distances, squared_distances
@@ -390,3 +394,37 @@ def test_paired_distances_are_the_diagonal_of_the_table() -> None:
     (gradient,) = torch.autograd.grad(found.sum(), leaf)
     assert gradient[2].eq(0).all()
     torch.testing.assert_close(gradient.norm(dim=1)[[0, 1]], torch.ones(2, dtype=torch.float64))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
+@pytest.mark.parametrize("size", [40, 37])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_kernel_of_distances_does_close_pairs_again(
+    size: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    x = 100 + torch.randn(size, 7, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x[5] = x[30] + 1e-3
+    x[6] = x[31]
+    centered = x - x.mean(0)
+    products = centered @ centered.T
+    with mock.patch.object(distances, "THREADS", 64):
+        kernel = EmulatedKernel(
+            distances.SOURCE, "distances_of_products", distances._macros(x), tmp_path
+        )
+        found = distances._from_products((products + products.T) / 2, x, kernel, blocks=2)
+        unknown = torch.full((4, 4), math.nan, dtype=dtype).fill_diagonal_(1)
+        farthest = distances._from_products(unknown, torch.zeros(4, 1, dtype=dtype), kernel, 1)
+    exact = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=0)
+    assert found[6, 31] == 0
+    assert torch.equal(found, found.T)
+    largest = torch.finfo(dtype).max
+    assert torch.equal(farthest, torch.full((4, 4), largest, dtype=dtype).fill_diagonal_(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distances_that_overflow_are_the_largest_number(dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max
+    found = distances.finite_distances(torch.tensor([[-largest], [largest], [0.0]], dtype=dtype))
+    assert found.isfinite().all()
+    assert found[0, 1] == largest

@@ -75,20 +75,31 @@ class CudaKernel:
         name = function.encode()
         _check(driver.cuModuleGetFunction(ctypes.byref(self._function), module, name))
 
+    def launch(self, blocks: int, threads: int, *arguments: Tensor | int | float) -> None:
+        """Launch it on the current stream."""
+        self._launch("cuLaunchKernel", (blocks, threads, 0), arguments, [None])
+
     def launch_together(
         self, blocks: int, threads: int, shared: int, *arguments: Tensor | int | float
     ) -> None:
-        """Launch it on the current stream, all blocks on the GPU at once or none."""
-        driver = _driver()
-        _check(driver.cuFuncSetAttribute(self._function, DYNAMIC_SHARED, shared))
+        """Launch it with so many bytes of shared memory, all blocks on the GPU at once or none."""
+        _check(_driver().cuFuncSetAttribute(self._function, DYNAMIC_SHARED, shared))
+        self._launch("cuLaunchCooperativeKernel", (blocks, threads, shared), arguments, [])
+
+    def _launch(
+        self,
+        by: str,
+        shape: tuple[int, int, int],
+        arguments: Sequence[Tensor | int | float],
+        more: Sequence[None],
+    ) -> None:
+        blocks, threads, shared = shape
         values = [_value(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        _check(
-            driver.cuLaunchCooperativeKernel(
-                self._function, blocks, 1, 1, threads, 1, 1, shared, stream, pointers
-            )
-        )
+        call = getattr(_driver(), by)
+        size = blocks, 1, 1, threads, 1, 1, shared
+        _check(call(self._function, *size, stream, pointers, *more))
 
 
 def _value(argument: Tensor | int | float) -> ctypes.c_void_p | ctypes.c_int | ctypes.c_double:

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kinspace.cuda_kernels import CudaKernel, available
 from kinspace.numerics import full_precision, safe_sqrt
 
 __all__ = [
     "cross_distances_with_pull",
     "distances_with_pull",
     "euclidean_distances",
+    "finite_distances",
     "listed_distances_with_pull",
     "paired_distances",
     "squared_distances",
@@ -32,6 +35,8 @@ SMALL = 2**15  # numbers in the table of differences up to which it is simply ma
 SMALL_ON_GPU = 2**24  # there it takes some microseconds, and the host need not wait for close pairs
 CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
 CHUNK = 2**22  # numbers of differences made at a time
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 512
 LISTED = 4  # tables of all pairs: listed ones are done one by one if their differences need less
 
 
@@ -55,6 +60,47 @@ def euclidean_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
             [5., 0.]])
     """
     return _distances(x, y, root=True)
+
+
+@full_precision
+@torch.no_grad()
+def finite_distances(x: Tensor) -> Tensor:
+    """`euclidean_distances` without a gradient; one that overflows is the largest number.
+
+    On a GPU nothing waits for the number of close pairs, as it does where these have a gradient.
+
+    >>> finite_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    tensor([[0., 5.],
+            [5., 0.]])
+    """
+    if not x.is_cuda or _few(x, x) or not available():
+        distances = euclidean_distances(x)
+        return distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
+    centered = x - x.mean(0)
+    products = centered @ centered.T
+    blocks = 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
+    with torch.cuda.device_of(x):
+        return _from_products(products, x.contiguous(), _built(_macros(x), x.device), blocks)
+
+
+def _from_products(products: Tensor, x: Tensor, kernel: CudaKernel, blocks: int) -> Tensor:
+    """The distances of rows from the products of the rows around their mean."""
+    distances = torch.empty_like(products)
+    squares = products.diagonal().contiguous()
+    numbers = CLOSE, torch.finfo(x.dtype).max, len(x), x.shape[1]
+    kernel.launch(blocks, THREADS, products, squares, x, distances, *numbers)
+    return distances
+
+
+def _macros(x: Tensor) -> tuple[str, ...]:
+    real = "double" if x.dtype == torch.float64 else "float"
+    pack = 16 // x.element_size() if len(x) % 4 == 0 else 1
+    return f"REAL={real}", f"PACK={pack}", f"THREADS={THREADS}"
+
+
+@lru_cache(None)
+def _built(macros: tuple[str, ...], device: torch.device) -> CudaKernel:
+    return CudaKernel(SOURCE, "distances_of_products", macros)
 
 
 def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:

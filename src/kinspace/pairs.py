@@ -195,8 +195,7 @@ def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def _by_class(labels: Tensor) -> tuple[Array, Array, Array, Array]:
-    """The labels that occur, for each sample the place of its own among them, the samples by class,
-    and where in these each class begins, and the end.
+    """The labels that occur, each sample's place among them, the samples by class, their beginnings.
 
     On the host, by NumPy: sizes are needed there anyway, and a score of tiny steps takes less time
     there than as many launches.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import euclidean_distances, paired_distances
+from kinspace.distances import finite_distances, paired_distances
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.numerics import full_precision
 from kinspace.pairs import class_order
@@ -41,9 +41,8 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin_weight", margin_weight, at_least=0)
     _, groups, order, begins, sizes = class_order(labels)
-    distances = euclidean_distances(embeddings.detach()[order])  # by place, class after class
-    # a distance that overflows is the farthest, and no medoid is out of its reach
-    distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
+    # Class after class. One that overflows is the farthest, and no medoid is out of its reach.
+    distances = finite_distances(embeddings.detach()[order])
     found, nmi = greedy_medoids(distances, begins, int(sizes.max()), margin_weight)
     # on a GPU all that follows is launched while the medoids are still searched: nothing waits
     true = _class_medoids(distances, groups[order], begins, int(sizes.max()))

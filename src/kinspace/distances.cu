@@ -1,0 +1,58 @@
+// Distances from the products of rows around their mean, |c_i|^2 + |c_j|^2 - 2 c_i.c_j, in one pass:
+// pairs closer than CLOSE of these squares are done again by differences, as in `distances`.
+//
+// REAL: the type. PACK: numbers that are read at a time. THREADS: of a block. A warp has a strip of a
+// row, 32 PACK wide.
+
+typedef long long i64;
+
+const unsigned EVERYONE = ~0u;
+#define INFINITE __longlong_as_double(0x7ff0000000000000ll)
+struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
+
+extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
+    const REAL* __restrict__ products,  // (size, size)
+    const REAL* __restrict__ squares,   // |c_i|^2
+    const REAL* __restrict__ rows,      // (size, dim)
+    REAL* __restrict__ distances,
+    double close_part, double largest, int size, int dim)
+{
+    const int lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32);
+    const int strips = (size + 32 * PACK - 1) / (32 * PACK);
+    for (int strip = blockIdx.x * (THREADS / 32) + threadIdx.x / 32; strip < strips * size; strip += warps) {
+        const int i = strip / strips, first = (strip % strips * 32 + lane) * PACK;
+        const i64 at = (i64)i * size + first;
+        const bool here = first < size;
+        Pack result = {}, others = {};
+        if (here) {
+            result = *(const Pack*)(products + at);
+            others = *(const Pack*)(squares + first);
+        }
+        unsigned close = 0;
+        for (int k = 0; k < PACK; k++) {
+            const REAL both = squares[i] + others.at[k];
+            result.at[k] = both - 2 * result.at[k];
+            if (here && i != first + k && result.at[k] <= (REAL)close_part * both) close |= 1u << k;
+        }
+        for (unsigned lanes = __ballot_sync(EVERYONE, close != 0); lanes; lanes &= lanes - 1) {
+            const int from = __ffs(lanes) - 1, j = __shfl_sync(EVERYONE, first, from);
+            const unsigned which = __shfl_sync(EVERYONE, close, from);
+#pragma unroll
+            for (int k = 0; k < PACK; k++)
+                if (which >> k & 1) {
+                    REAL sum = 0;
+                    for (int d = lane; d < dim; d += 32) {
+                        const REAL apart = rows[(i64)i * dim + d] - rows[(i64)(j + k) * dim + d];
+                        sum += apart * apart;
+                    }
+                    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(EVERYONE, sum, step);
+                    if (lane == from) result.at[k] = sum;
+                }
+        }
+        for (int k = 0; k < PACK; k++) {
+            const REAL square = i == first + k ? 0 : result.at[k];
+            result.at[k] = square < (REAL)INFINITE ? sqrt(max(square, (REAL)0)) : (REAL)largest;
+        }
+        if (here) *(Pack*)(distances + at) = result;
+    }
+}
