@@ -145,7 +145,9 @@ def test_the_kernel_chooses_as_the_loop_does(
     threads: int,
     tmp_path: Path,
 ) -> None:
-    macros = medoids._macros(dtype, shape[0], width, each, shared, threads)
+    macros = medoids._macros(
+        dtype, shape[0], (width, shape[1] <= width), each, shared, threads
+    )
     kernel = EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, tmp_path)
     points, labels = batch_by_class(*shape, seed=5)
     _, _, _, begins, sizes = class_order(labels)

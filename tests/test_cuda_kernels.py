@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch wi
 # With what they are compiled.
 COMPILED = {
     medoids.SOURCE: [
-        medoids._macros("float", 4096, 8, 1, 4, medoids.THREADS),
-        medoids._macros("double", 8000, 32, 2, 1, medoids.THREADS),
+        medoids._macros("float", 4096, (8, True), 1, 4, medoids.THREADS),
+        medoids._macros("double", 8000, (32, False), 2, 1, medoids.THREADS),
     ],
     distances.SOURCE: [
         distances._macros(torch.empty(4, 1)),

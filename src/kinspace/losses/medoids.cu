@@ -16,7 +16,7 @@
 //
 // REAL: the type of the distances. EACH: candidates a lane. SHARED: how many of the tables of samples,
 // of the T_i, of f, and of counts are in shared memory; what is not is in the workspace, slower.
-// WIDTH: bits of a class that are in a word. LISTENED: blocks a lane listens to. PACK: distances that
+// WIDTH: samples of a class in a word of T_i, SINGLE: whether all are in one. LISTENED: blocks a lane listens to. PACK: distances that
 // are read at a time, AHEAD: how many of these are on their way. Sums are exact, so their order is
 // free. Places, clusters and counts have 16 bits: up to 65,535 samples.
 
@@ -27,7 +27,7 @@ typedef unsigned short u16;
 const int WARPS = THREADS / 32, WORKERS = WARPS - 1;
 const unsigned EVERYONE = ~0u;
 #define FARTHEST __longlong_as_double(0x7ff0000000000000ll)
-const int LOGGED = 64;  // moves of a guess, at most
+const int LOGGED = 24;  // moves of a guess, at most: many are seldom right
 struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
 #if WIDTH == 8
 typedef unsigned char Members;
@@ -124,7 +124,7 @@ struct Tables {
 };
 
 // The first word of a class in T_i.
-__device__ int word_of(int its_class, int begin) { return its_class + begin / WIDTH; }
+__device__ int word_of(int its_class, int begin) { return SINGLE ? its_class : its_class + begin / WIDTH; }
 
 // List the classes with samples nearer to a new medoid than to their own, and note how near they are.
 __device__ void scan(const Tables& of, const REAL* __restrict__ to_it, int size, int thread, unsigned mark, Counts& counts)
@@ -164,8 +164,9 @@ __device__ void move(
     for (int m = worker; m < counts.classes; m += WORKERS) {
         const int its_class = of.moving[m], begin = of.start[its_class], end = of.start[its_class + 1];
         const int words = word_of(its_class, begin);
+        int first = begin;
 #pragma unroll 1
-        for (int first = begin; first < end; first += WIDTH) {
+        do {
             const bool here = lane < WIDTH && first + lane < end;
             unsigned moves = __ballot_sync(EVERYONE, here && of.row[first + lane] < of.near[first + lane]);
 #pragma unroll 1
@@ -183,8 +184,9 @@ __device__ void move(
                     const REAL apart = to_it[e];
                     // of the class: in T_i, outside it in the cluster that is left, and in the new one
                     int same = 0, pair = 0, fresh = 0;
+                    int next = begin, word = words;
 #pragma unroll 1
-                    for (int next = begin, word = words; next < end; next += WIDTH, word++) {
+                    do {
                         const int its = lane < WIDTH && next + lane < end ? of.cluster[next + lane] : -1;
                         const unsigned leaves = __ballot_sync(EVERYONE, its == old);
                         const unsigned joins = __ballot_sync(EVERYONE, its == step);
@@ -192,8 +194,8 @@ __device__ void move(
                         same += __popc(within);
                         pair += __popc(leaves & ~within);
                         fresh += __popc(joins & ~within);
-                    }
-                    Members& own = of.inside[((words + (first - begin) / WIDTH) * EACH + e) * 32 + lane];
+                    } while (!SINGLE && (word++, next += WIDTH) < end);
+                    Members& own = of.inside[((words + (SINGLE ? 0 : (first - begin) / WIDTH)) * EACH + e) * 32 + lane];
                     const unsigned took = own;
                     const bool outside = !(took >> bit & 1);
                     if (apart >= now) {
@@ -225,7 +227,7 @@ __device__ void move(
                 }
                 __syncwarp();
             }
-        }
+        } while (!SINGLE && (first += WIDTH) < end);
     }
     if (worker < counts.classes)
         for (int e = 0; e < EACH; e++) {

@@ -36,7 +36,7 @@ CHUNK = 512  # samples whose rows are worked on at a time: bounds the memory of 
 BITS = 40  # binary places of n log n
 # of the kernel
 SOURCE = Path(__file__).with_name("medoids.cu")
-THREADS = 1024
+THREADS = 896
 LANES = 32
 LISTENED = 5  # blocks that a lane listens to, at most
 AHEAD = 5  # loads of a lane at a time, at most
@@ -124,25 +124,28 @@ def _kernel(distances: Tensor, classes: int, widest: int, each: int) -> tuple[Cu
     """The kernel with as many tables in shared memory as go in, their bytes, and the others'."""
     size, item, device = len(distances), distances.element_size(), distances.device
     width = next((bits for bits in WIDTHS if widest <= bits), WIDTHS[-1])
-    tables = [each * 7680 + 64 * (4 * each + item + 4)]  # of sums and moves: always there
+    single = widest <= width
+    tables = [each * 7680 + 24 * (4 * each + item + 4)]  # of sums and moves: always there
     tables.append(size * (2 * item + 4) + classes * 8 + 2)  # of samples and classes
-    tables.append((classes + size // width + 1) * each * 4 * width)  # the T_i
+    words = classes if single else classes + size // width + 1
+    tables.append(words * each * 4 * width)  # the T_i
     tables += [(size + 1) * 8, classes * each * 64]  # f, the counts
     bytes_to = list(itertools.accumulate(table + 16 * 8 for table in tables))  # each rounded up
     shared = sum(end <= shared_room(device) for end in bytes_to[1:])
     real = "double" if distances.dtype == torch.float64 else "float"
-    kernel = _built(_macros(real, size, width, each, shared, THREADS), device)
+    kernel = _built(_macros(real, size, (width, single), each, shared, THREADS), device)
     return kernel, bytes_to[shared], bytes_to[-1] - bytes_to[shared]
 
 
 def _macros(
-    real: str, size: int, width: int, each: int, shared: int, threads: int
+    real: str, size: int, word: tuple[int, bool], each: int, shared: int, threads: int
 ) -> tuple[str, ...]:
     listened = math.ceil(size / (LANES * LANES * each))
     pack = (2 if real == "double" else 4) if size % 4 == 0 else 1
     ahead = min(math.ceil(size / (pack * (threads - LANES))), AHEAD) if pack == 1 else 2
     own = f"REAL={real}", f"EACH={each}", f"SHARED={shared}", f"THREADS={threads}"
-    return *own, f"WIDTH={width}", f"LISTENED={listened}", f"PACK={pack}", f"AHEAD={ahead}"
+    own += f"WIDTH={word[0]}", f"SINGLE={int(word[1])}"
+    return *own, f"LISTENED={listened}", f"PACK={pack}", f"AHEAD={ahead}"
 
 
 @lru_cache(None)
