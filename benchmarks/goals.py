@@ -95,7 +95,7 @@ def spread() -> list[Check]:
     table = Table("spread")
     return [
         gain(f"{spread} helps {loss}, beyond its spread", table, f"{loss}+{spread}", loss)
-        for loss in ("proxy_nca", "proxy_anchor")
+        for loss in ("proxy_nca", "proxy_anchor_2", "proxy_anchor")  # 2: its scale; else 32
         for spread in ("r1", "r2")
     ]
 

@@ -195,7 +195,9 @@ def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def _by_class(labels: Tensor) -> tuple[Array, Array, Array, Array]:
-    """The labels that occur, each sample's place among them, the samples by class, their beginnings.
+    """The labels that occur, for each sample the place of its own, the samples by class, begins.
+
+    Begins: where in these each class begins, and the end.
 
     On the host, by NumPy: sizes are needed there anyway, and a score of tiny steps takes less time
     there than as many launches.

@@ -64,9 +64,11 @@ class Experiment:
         for row in self.rows:
             if (row.recipe or self.recipe) is None:
                 raise ValueError(f"rows.{row.name}.recipe: expected, and not there")
-        beside = [name for sweep in self.sweeps for name in sweep.beside]
-        for name in [*beside, *(self.curve.reach if self.curve else ())]:
-            known("beside, reach", name, names, what="row")
+        sweeps = [sweep.name for sweep in self.sweeps]
+        for name in (name for sweep in self.sweeps for name in sweep.beside):
+            known("beside", name, [*names, *sweeps], what="row or sweep")
+        for name in self.curve.reach if self.curve else ():
+            known("reach", name, names, what="row")
         object.__setattr__(self, "settings", flat(self.settings))
         object.__setattr__(self, "sets", {name: flat(each) for name, each in self.sets.items()})
 
@@ -103,7 +105,7 @@ class Experiment:
         for name in names:
             known("--only", name, allowed, what="row")
         kept = tuple(row for row in self.rows if row.name in names or row.sweep in names)
-        there = {row.name for row in kept}
+        there = {row.name for row in kept} | {row.sweep for row in kept}
         curve = self.curve
         if curve is not None:
             curve = replace(curve, reach=tuple(name for name in curve.reach if name in there))

@@ -10,7 +10,7 @@ from kinspace.report.figures import COLORS, Plot, drawn
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.measures import at, title
 from kinspace.reproduce.records import Records
-from kinspace.reproduce.rows import Sweep
+from kinspace.reproduce.rows import Row, Sweep
 
 __all__ = ["draw_figures", "experiment_figures"]
 
@@ -39,7 +39,9 @@ def experiment_figures(experiment: Experiment, content: Content) -> list[Plot]:
 
     Their names come after the name of the results file.
     """
-    plots = [_sweep(experiment, sweep, content) for sweep in experiment.sweeps]
+    beside = {name for sweep in experiment.sweeps for name in sweep.beside}
+    sweeps = [sweep for sweep in experiment.sweeps if sweep.name not in beside]
+    plots = [_sweep(experiment, sweep, content) for sweep in sweeps]
     if experiment.curve is not None:
         plots.append(_curves(experiment, content))
     if experiment.profile is not None:
@@ -52,9 +54,7 @@ def experiment_figures(experiment: Experiment, content: Content) -> list[Plot]:
 def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | None:
     """The first measure against the swept value, on test and on validation classes."""
     measure = experiment.measures[0]
-    rows = [row for row in experiment.rows if row.sweep == sweep.name]
-    found = [(row, content["summary"][row.name]) for row in rows if row.name in content["summary"]]
-    found = [(row, summary) for row, summary in found if measure in summary["test"]]
+    found = _points(experiment, sweep, content)
     if len(found) < 2:
         return None
     words = not all(isinstance(row.x, (int, float)) for row, _ in found)
@@ -64,6 +64,7 @@ def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | Non
         lines["validation"] = [summary["validation"] for _, summary in found]
     beside = {name: content["summary"].get(name) for name in sweep.beside}
     titles = {row.name: row.title for row in experiment.rows}
+    others = [other for other in experiment.sweeps if other.name in sweep.beside]
 
     def draw(axes: Any) -> None:
         for color, (name, values) in zip(COLORS, lines.items(), strict=False):
@@ -74,6 +75,13 @@ def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | Non
             if summary and measure in summary["test"]:
                 level = 100 * summary["test"][measure]["mean"]
                 axes.axhline(level, color=color, ls="--", lw=1, label=f"{titles[name]}, test")
+        for color, other in zip(COLORS[2:], others, strict=False):
+            points = _points(experiment, other, content)
+            means = [100 * summary["test"][measure]["mean"] for _, summary in points]
+            spreads = [100 * summary["test"][measure]["spread"] for _, summary in points]
+            places = [row.x for row, _ in points]
+            style = {"fmt": "s--", "color": color, "capsize": 3, "ms": 4}
+            axes.errorbar(places, means, spreads, label=f"{other.label}, test", **style)
         printed = [_printed(content, row.name, measure) for row, _ in found]
         if all(printed):
             source = printed[0][0][0]
@@ -85,13 +93,27 @@ def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | Non
         axes.set(xlabel=sweep.label, ylabel=f"{title(measure)}, %")
         axes.legend()
 
-    said = ", ".join(
-        f"{row.x}: {100 * summary['test'][measure]['mean']:.1f}" for row, summary in found
-    )
     columns = ("x", "mean", "spread")
     table = [(row.x, *list(s["test"][measure].values())[:2]) for row, s in found]
-    alt = f"{title(measure)} on the test part by {sweep.label}: {said}."
+    alt = f"{title(measure)} on the test part by {sweep.label}: {_said(found, measure)}."
+    for other in others:
+        points = _points(experiment, other, content)
+        alt += f" By {other.label}: {_said(points, measure)}."
     return drawn(sweep.name, sweep.label, alt, draw, columns=columns, rows=table)
+
+
+def _points(experiment: Experiment, sweep: Sweep, content: Content) -> list[tuple[Row, Any]]:
+    """The rows of a sweep that have been run, with what came out."""
+    rows = [row for row in experiment.rows if row.sweep == sweep.name]
+    found = [(row, content["summary"][row.name]) for row in rows if row.name in content["summary"]]
+    measure = experiment.measures[0]
+    return [(row, summary) for row, summary in found if measure in summary["test"]]
+
+
+def _said(points: Sequence[tuple[Row, Any]], measure: str) -> str:
+    return ", ".join(
+        f"{row.x}: {100 * summary['test'][measure]['mean']:.1f}" for row, summary in points
+    )
 
 
 def _word(x: Any) -> str:

@@ -74,7 +74,7 @@ class Sweep:
     """A row for each value of a key, and a figure of them. key: one, or several with lists.
 
     shown: what the values are called, where they do not say it themselves. log: the axis. beside:
-    rows drawn as level lines.
+    rows drawn as level lines, and other sweeps of the same values, which then have no figure.
     """
 
     name: str
