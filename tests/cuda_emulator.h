@@ -118,8 +118,9 @@ struct Argument {
     operator double() const { return std::stod(text); }
 };
 
-// Run so many blocks of so many threads, each of which calls once; false if any failed.
-template <class Call> static bool launch(int blocks, int threads, Call call) {
+// Run so many blocks of so many threads, each of which calls once; false if any failed, or used more
+// shared memory than it had.
+template <class Call> static bool launch(int blocks, int threads, size_t bytes, Call call) {
     std::vector<pid_t> children;
     for (int block = 0; block < blocks; block++) {
         const pid_t child = fork();
@@ -137,7 +138,7 @@ template <class Call> static bool launch(int blocks, int threads, Call call) {
         for (int thread = 0; thread < threads; thread++)
             running.emplace_back([=] { threadIdx.x = thread; call(); });
         for (auto& each : running) each.join();
-        _exit(0);
+        _exit(std::any_of(shared + bytes, std::end(shared), [](char each) { return each != 0; }));
     }
     bool fine = true;
     for (const pid_t child : children) {
@@ -152,11 +153,12 @@ static void call(void (*kernel)(Types...), const Argument* given, std::index_seq
     kernel(given[places]...);
 }
 
-// The whole program: its words are the number of blocks and the kernel's arguments.
+// The whole program: its words are the number of blocks, the bytes of shared memory of each, and the
+// kernel's arguments.
 template <class... Types> static int run(void (*kernel)(Types...), int threads, int many, char** words) {
-    const std::vector<Argument> given(words + 2, words + many);
+    const std::vector<Argument> given(words + 3, words + many);
     if (given.size() != sizeof...(Types)) return 2;
     const Argument* const first = given.data();
     const auto once = [=] { call(kernel, first, std::index_sequence_for<Types...>()); };
-    return launch(std::stoi(words[1]), threads, once) ? 0 : 1;
+    return launch(std::stoi(words[1]), threads, std::stoul(words[2]), once) ? 0 : 1;
 }

@@ -26,16 +26,17 @@ class EmulatedKernel:
         file.write_text(f'#include "cuda_emulator.h"\n{text}\n{main}\n', encoding="utf-8")
         options = [f"-D{macro}" for macro in macros]
         options += ["-std=c++20", "-O1", "-ffp-contract=off", "-pthread", f"-I{HERE}"]
+        options += ["-fsanitize=alignment", "-fno-sanitize-recover"]
         command = ["g++", *options, str(file), "-o", str(self.program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
+    def launch(self, blocks: int, threads: int, *arguments: Tensor | int | float) -> None:
+        self.launch_together(blocks, threads, 0, *arguments)
+
     def launch_together(
         self, blocks: int, threads: int, shared: int, *arguments: Tensor | int | float
     ) -> None:
-        self.launch(blocks, threads, *arguments)
-
-    def launch(self, blocks: int, threads: int, *arguments: Tensor | int | float) -> None:
         words = []
         for index, argument in enumerate(arguments):
             if isinstance(argument, Tensor):
@@ -44,7 +45,8 @@ class EmulatedKernel:
                 words.append(str(word))
             else:
                 words.append(str(argument))
-        subprocess.run([str(self.program), str(blocks), *words], check=True, timeout=100)
+        command = [str(self.program), str(blocks), str(shared), *words]
+        subprocess.run(command, check=True, timeout=100)
         for argument, word in zip(arguments, words, strict=True):
             if isinstance(argument, Tensor):
                 flat = np.fromfile(word, dtype=argument.numpy().dtype)

@@ -14,7 +14,7 @@ from emulated import EmulatedKernel
 from kinspace.distances import euclidean_distances
 from kinspace.losses import clustering_loss, medoids
 from kinspace.losses.medoids import greedy_medoids
-from kinspace.pairs import class_order
+from kinspace.pairs import class_runs
 
 # (samples, samples a class, dim)
 SHAPES = [(1, 1, 2), (6, 1, 2), (7, 7, 2), (23, 4, 3), (64, 4, 8), (90, 30, 4)]
@@ -22,7 +22,7 @@ SHAPES = [(1, 1, 2), (6, 1, 2), (7, 7, 2), (23, 4, 3), (64, 4, 8), (90, 30, 4)]
 
 def found(distances: Tensor, labels: Tensor, weight: float) -> tuple[list[int], float]:
     """For samples class after class."""
-    _, _, _, begins, sizes = class_order(labels)
+    _, begins, sizes = class_runs(labels)
     medoids, nmi = greedy_medoids(distances, begins, int(sizes.max()), weight)
     return medoids.tolist(), nmi.item()
 
@@ -128,43 +128,37 @@ def test_the_loss_is_the_same_in_float32_and_float64() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 @pytest.mark.parametrize(
-    ("shape", "dtype", "width", "each", "shared", "threads"),
+    ("shape", "dtype", "room", "each", "threads"),
     [
-        ((70, 4, 2), "float", 8, 1, 4, 160),
-        ((75, 37, 3), "double", 32, 2, 1, 160),
-        ((23, 1, 3), "float", 16, 1, 0, 160),
-        ((90, 20, 1), "float", 8, 1, 2, 64),
+        ((70, 4, 2), "float", 2**18, 1, 160),
+        ((75, 37, 3), "double", 18_000, 2, 160),
+        ((24, 1, 3), "float", 0, 1, 160),
+        ((65, 3, 2), "float", 0, 1, 160),
+        ((90, 20, 1), "float", 10_000, 1, 64),
     ],
 )
 def test_the_kernel_chooses_as_the_loop_does(
-    shape: tuple[int, int, int],
-    dtype: str,
-    width: int,
-    each: int,
-    shared: int,
-    threads: int,
-    tmp_path: Path,
+    shape: tuple[int, int, int], dtype: str, room: int, each: int, threads: int, tmp_path: Path
 ) -> None:
-    macros = medoids._macros(
-        dtype, shape[0], (width, shape[1] <= width), each, shared, threads
-    )
-    kernel = EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, tmp_path)
+    def emulated(macros: tuple[str, ...], _: torch.device) -> EmulatedKernel:
+        return EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, tmp_path)
+
     points, labels = batch_by_class(*shape, seed=5)
-    _, _, _, begins, sizes = class_order(labels)
+    _, begins, sizes = class_runs(labels)
     entropy = medoids._entropies(len(labels), labels.device)
     for grid in (1, 1000):  # many equal distances, and none
         exact = euclidean_distances((grid * points).round())
         distances = exact.float() if dtype == "float" else exact
         with (
             mock.patch.object(medoids, "THREADS", threads),
-            mock.patch.object(medoids, "_kernel", return_value=(kernel, 2**16, 2**17)) as asked,
+            mock.patch.object(medoids, "shared_room", return_value=room),
+            mock.patch.object(medoids, "_built", emulated),
         ):
             tables = distances, begins, int(sizes.max()), entropy
-            got, nmi = medoids._fused(*tables, 1.0, math.ceil(3 / each))
+            got, nmi = medoids._fused(*tables, 1.0, math.ceil(shape[0] / (32 * each)))
         expected, expected_nmi = by_loop(distances, labels, 1.0)
         assert got.tolist() == expected
         assert nmi.item() == pytest.approx(expected_nmi, abs=1e-6)
-        assert asked.call_args.args[3] == each
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

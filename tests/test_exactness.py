@@ -21,7 +21,7 @@ from batches import DEGENERATE_BATCHES, Batch, random_batch
 from emulated import EmulatedKernel
 from gradients import Result, disagreement, evaluate
 from kinspace import distances
-from kinspace.distances import euclidean_distances, paired_distances, squared_distances
+from kinspace.distances import euclidean_distances, squared_distances
 from kinspace.losses import n_pair
 from methods import METHODS, Method
 from reference_cases import Case, mapped_cases, read
@@ -335,7 +335,7 @@ def test_the_pull_of_distances_is_their_gradient(
 
 
 @pytest.mark.parametrize("limit", [0, 100], ids=["table", "one by one"])
-def test_listed_distances_and_their_pull_are_those_of_paired_distances(
+def test_listed_distances_and_their_pull_are_those_of_differences(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distances, "LISTED", limit)
@@ -343,7 +343,7 @@ def test_listed_distances_and_their_pull_are_those_of_paired_distances(
     # a pair in both orders, a pair twice, a sample with itself
     first, second = torch.tensor([0, 1, 4, 4, 7]), torch.tensor([1, 0, 8, 8, 7])
     weights = torch.linspace(-1, 2, len(first), dtype=x.dtype)
-    expected = distances.paired_distances(x[first], x[second])
+    expected = torch.linalg.vector_norm(x[first] - x[second], dim=1)
     (wanted,) = torch.autograd.grad((expected * weights).sum(), x)
     found, pull = distances.listed_distances_with_pull(x.detach(), first, second)
     torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=0.0)
@@ -383,17 +383,6 @@ def test_the_product_form_holds_at_any_scale(scale: float, monkeypatch: pytest.M
     monkeypatch.setattr(distances, "SMALL", 0)
     x = random_batch(4, classes=4, per_class=4, dim=8, scale=scale).embeddings
     torch.testing.assert_close(euclidean_distances(x), lengths(x), rtol=1e-12, atol=0.0)
-
-
-def test_paired_distances_are_the_diagonal_of_the_table() -> None:
-    x, y = torch.randn(2, 7, 3, dtype=torch.float64)
-    y[2] = x[2]
-    leaf = x.clone().requires_grad_()
-    found = paired_distances(leaf, y)
-    torch.testing.assert_close(found, lengths(x, y).diagonal(), rtol=1e-12, atol=0.0)
-    (gradient,) = torch.autograd.grad(found.sum(), leaf)
-    assert gradient[2].eq(0).all()
-    torch.testing.assert_close(gradient.norm(dim=1)[[0, 1]], torch.ones(2, dtype=torch.float64))
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")

@@ -27,7 +27,6 @@ __all__ = [
     "euclidean_distances",
     "finite_distances",
     "listed_distances_with_pull",
-    "paired_distances",
     "squared_distances",
 ]
 
@@ -207,16 +206,6 @@ def listed_distances_with_pull(
         return back(torch.zeros_like(table).put_(places, grad, accumulate=True))
 
     return table.take(places), pull_table
-
-
-def paired_distances(x: Tensor, y: Tensor) -> Tensor:
-    """||x_i - y_i|| along the last dimension, whose gradient at distance 0 is 0.
-
-    >>> paired_distances(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
-    tensor([5.])
-    """
-    distances: Tensor = torch.linalg.vector_norm(x - y, dim=-1)
-    return distances
 
 
 def _product_form(

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.distances import finite_distances, paired_distances
+from kinspace.distances import finite_distances
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.numerics import full_precision
-from kinspace.pairs import class_order
+from kinspace.pairs import class_runs
+from kinspace.slopes import with_slopes, without_zero
 
 __all__ = ["Clustering", "clustering_loss"]
 
@@ -40,27 +41,38 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     """
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("margin_weight", margin_weight, at_least=0)
-    _, groups, order, begins, sizes = class_order(labels)
-    # Class after class. One that overflows is the farthest, and no medoid is out of its reach.
-    distances = finite_distances(embeddings.detach()[order])
-    found, nmi = greedy_medoids(distances, begins, int(sizes.max()), margin_weight)
-    # on a GPU all that follows is launched while the medoids are still searched: nothing waits
-    true = _class_medoids(distances, groups[order], begins, int(sizes.max()))
-    both = order[torch.stack((true, found))]
-    both = torch.empty_like(both).index_copy_(1, order, both)
-    chosen = embeddings.index_select(0, both.flatten()).view(2, *embeddings.shape)
-    oracle, facility = paired_distances(embeddings, chosen).sum(1).unbind()
-    loss: Tensor = (oracle - facility + margin_weight * (1 - nmi)).relu()
-    return loss
+    x = embeddings.detach()
+    with torch.no_grad():
+        order, begins, sizes = class_runs(labels)
+        widest = int(sizes.max())
+        # Class after class. One that overflows is the farthest: no medoid is out of its reach.
+        distances = finite_distances(x[order])
+        found, nmi = greedy_medoids(distances, begins, widest, margin_weight)
+        # on a GPU all that follows is launched while the medoids are still searched: nothing waits
+        true = _class_medoids(distances, begins, widest)
+        both = order[torch.stack((true, found))]
+        both = torch.empty_like(both).index_copy_(1, order, both).flatten()
+        apart = x - x.index_select(0, both).view(2, *x.shape)
+        lengths = torch.linalg.vector_norm(apart, dim=2)
+        gap = (lengths[0] - lengths[1]).sum() + margin_weight * (1 - nmi)
+
+    def slope() -> Tensor:
+        flow = apart.div_(without_zero(lengths)[..., None]).mul_(gap > 0)
+        flow[1].neg_()
+        return flow.sum(0).index_add_(0, both, flow.flatten(0, 1), alpha=-1)
+
+    return with_slopes(gap.relu(), (embeddings, slope))
 
 
-def _class_medoids(distances: Tensor, groups: Tensor, begins: Tensor, widest: int) -> Tensor:
+def _class_medoids(distances: Tensor, begins: Tensor, widest: int) -> Tensor:
     """For each sample that of its class with the smallest summed distance to the others.
 
     By place, class after class, of which the widest has so many.
     """
-    first, last = begins[groups, None], begins[groups + 1, None] - 1
-    places = first + torch.arange(widest, device=groups.device)
+    size = len(distances)
+    runs = torch.stack((begins[:-1], begins[1:] - 1))
+    first, last = runs.repeat_interleave(begins.diff(), 1, output_size=size).unsqueeze(2)
+    places = first + torch.arange(widest, device=begins.device)
     members = torch.minimum(places, last)  # filled up with the last of the class
     costs = distances.gather(1, members).masked_fill_(places > last, 0).sum(1)
     return members.gather(1, costs[members].argmin(1, keepdim=True))[:, 0]

@@ -300,7 +300,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     of.start = take<u16>(samples, classes + 1);
     of.moving = take<u16>(samples, classes);
     of.noted = take<unsigned>(samples, classes);
-    of.inside = take<Members>(SHARED > 1 ? here : there, (word_of(classes, size) + 1) * EACH * 32);
+    of.inside = take<Members>(SHARED > 1 ? here : there, (word_of(classes, size) + !SINGLE) * EACH * 32);
     of.entropy = take<i64>(SHARED > 2 ? here : there, size + 1);
     of.left = take<unsigned>(SHARED > 3 ? here : there, classes * EACH * 16);
 

@@ -121,20 +121,31 @@ def _fused(
 
 
 def _kernel(distances: Tensor, classes: int, widest: int, each: int) -> tuple[CudaKernel, int, int]:
-    """The kernel with as many tables in shared memory as go in, their bytes, and the others'."""
-    size, item, device = len(distances), distances.element_size(), distances.device
+    """The kernel, the bytes of its tables in shared memory, and those of the others."""
+    sizes = len(distances), classes, widest, each
+    room = shared_room(distances.device)
+    macros, inside, outside = _plan(distances.dtype == torch.float64, *sizes, THREADS, room)
+    return _built(macros, distances.device), inside, outside
+
+
+@lru_cache(16)
+def _plan(
+    double: bool, size: int, classes: int, widest: int, each: int, threads: int, room: int
+) -> tuple[tuple[str, ...], int, int]:
+    """How the kernel is compiled, with as many tables in shared memory as go in; bytes as above."""
     width = next((bits for bits in WIDTHS if widest <= bits), WIDTHS[-1])
-    single = widest <= width
+    single, item = widest <= width, 8 if double else 4
     tables = [each * 7680 + 24 * (4 * each + item + 4)]  # of sums and moves: always there
     tables.append(size * (2 * item + 4) + classes * 8 + 2)  # of samples and classes
     words = classes if single else classes + size // width + 1
     tables.append(words * each * 4 * width)  # the T_i
     tables += [(size + 1) * 8, classes * each * 64]  # f, the counts
-    bytes_to = list(itertools.accumulate(table + 16 * 8 for table in tables))  # each rounded up
-    shared = sum(end <= shared_room(device) for end in bytes_to[1:])
-    real = "double" if distances.dtype == torch.float64 else "float"
-    kernel = _built(_macros(real, size, (width, single), each, shared, THREADS), device)
-    return kernel, bytes_to[shared], bytes_to[-1] - bytes_to[shared]
+    # each in up to eight pieces, rounded up to 16 bytes
+    bytes_to = list(itertools.accumulate((table // 16 + 8) * 16 for table in tables))
+    shared = sum(end <= room for end in bytes_to[1:])
+    real = "double" if double else "float"
+    macros = _macros(real, size, (width, single), each, shared, threads)
+    return macros, bytes_to[shared], bytes_to[-1] - bytes_to[shared]
 
 
 def _macros(
@@ -144,8 +155,8 @@ def _macros(
     pack = (2 if real == "double" else 4) if size % 4 == 0 else 1
     ahead = min(math.ceil(size / (pack * (threads - LANES))), AHEAD) if pack == 1 else 2
     own = f"REAL={real}", f"EACH={each}", f"SHARED={shared}", f"THREADS={threads}"
-    own += f"WIDTH={word[0]}", f"SINGLE={int(word[1])}"
-    return *own, f"LISTENED={listened}", f"PACK={pack}", f"AHEAD={ahead}"
+    words = f"WIDTH={word[0]}", f"SINGLE={int(word[1])}"
+    return *own, *words, f"LISTENED={listened}", f"PACK={pack}", f"AHEAD={ahead}"
 
 
 @lru_cache(None)
