@@ -98,7 +98,7 @@ def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | Non
     alt = f"{title(measure)} on the test part by {sweep.label}: {_said(found, measure)}."
     for other in others:
         points = _points(experiment, other, content)
-        alt += f" By {other.label}: {_said(points, measure)}."
+        alt += f" The same of {other.label}: {_said(points, measure)}."
     return drawn(sweep.name, sweep.label, alt, draw, columns=columns, rows=table)
 
 
