@@ -4,7 +4,9 @@
 // Arguments are the names of files, mapped so that all blocks write to them, or numbers.
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -128,6 +130,7 @@ template <class Call> static bool launch(int blocks, int threads, size_t bytes, 
             children.push_back(child);
             continue;
         }
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         blockIdx.x = block;
         gridDim.x = blocks;
         whole_block = std::make_unique<std::barrier<>>(threads);
@@ -140,12 +143,13 @@ template <class Call> static bool launch(int blocks, int threads, size_t bytes, 
         for (auto& each : running) each.join();
         _exit(std::any_of(shared + bytes, std::end(shared), [](char each) { return each != 0; }));
     }
-    bool fine = true;
-    for (const pid_t child : children) {
+    for (size_t ended = 0; ended < children.size(); ended++) {
         int status;
-        fine &= waitpid(child, &status, 0) == child && status == 0;
+        if (wait(&status) > 0 && status == 0) continue;
+        for (const pid_t child : children) kill(child, SIGKILL);  // they would wait for it forever
+        return false;
     }
-    return fine;
+    return true;
 }
 
 template <class... Types, size_t... places>

@@ -386,8 +386,7 @@ def test_the_product_form_holds_at_any_scale(scale: float, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
-@pytest.mark.parametrize("size", [40, 37])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("size", "dtype"), [(40, torch.float32), (37, torch.float64)])
 def test_the_kernel_of_distances_does_close_pairs_again(
     size: int, dtype: torch.dtype, tmp_path: Path
 ) -> None:
