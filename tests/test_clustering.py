@@ -141,8 +141,10 @@ def test_the_kernel_chooses_as_the_loop_does(
     shape: tuple[int, int, int], dtype: str, room: int, each: int, threads: int, tmp_path: Path
 ) -> None:
     @functools.cache
-    def emulated(macros: tuple[str, ...], _: torch.device) -> EmulatedKernel:
-        return EmulatedKernel(medoids.SOURCE, "greedy_steps", macros, tmp_path)
+    def emulated(
+        source: Path, function: str, macros: tuple[str, ...], _: torch.device
+    ) -> EmulatedKernel:
+        return EmulatedKernel(source, function, macros, tmp_path)
 
     points, labels = batch_by_class(*shape, seed=5)
     _, begins, sizes = class_runs(labels)
@@ -153,7 +155,7 @@ def test_the_kernel_chooses_as_the_loop_does(
         with (
             mock.patch.object(medoids, "THREADS", threads),
             mock.patch.object(medoids, "shared_room", return_value=room),
-            mock.patch.object(medoids, "_built", emulated),
+            mock.patch.object(medoids, "built", emulated),
         ):
             tables = distances, begins, int(sizes.max()), entropy
             got, nmi = medoids._fused(*tables, 1.0, math.ceil(shape[0] / (32 * each)))

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch wi
 # With what they are compiled.
 COMPILED = {
     medoids.SOURCE: [
-        medoids._macros("float", 4096, (8, True), 1, 4, medoids.THREADS),
-        medoids._macros("double", 8000, (32, False), 2, 1, medoids.THREADS),
+        (*medoids._plan(4, 4096, 1024, 4, 1, medoids.THREADS, 2**18)[0], "REAL=float", "PACK=4"),
+        (*medoids._plan(8, 8001, 100, 99, 2, medoids.THREADS, 2**16)[0], "REAL=double", "PACK=1"),
     ],
     distances.SOURCE: [
-        distances._macros(torch.empty(4, 1)),
-        distances._macros(torch.empty(5, 1, dtype=torch.float64)),
+        ("REAL=float", "PACK=4", "THREADS=512"),
+        ("REAL=double", "PACK=1", "THREADS=512"),
     ],
 }
 

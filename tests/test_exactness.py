@@ -20,7 +20,7 @@ import loops
 from batches import DEGENERATE_BATCHES, Batch, random_batch
 from emulated import EmulatedKernel
 from gradients import Result, disagreement, evaluate
-from kinspace import distances
+from kinspace import cuda_kernels, distances
 from kinspace.distances import euclidean_distances, squared_distances
 from kinspace.losses import n_pair
 from methods import METHODS, Method
@@ -396,9 +396,8 @@ def test_the_kernel_of_distances_does_close_pairs_again(
     centered = x - x.mean(0)
     products = centered @ centered.T
     with mock.patch.object(distances, "THREADS", 64):
-        kernel = EmulatedKernel(
-            distances.SOURCE, "distances_of_products", distances._macros(x), tmp_path
-        )
+        macros = *cuda_kernels.numbers(products), "THREADS=64"
+        kernel = EmulatedKernel(distances.SOURCE, "distances_of_products", macros, tmp_path)
         found = distances._from_products((products + products.T) / 2, x, kernel, blocks=2)
         unknown = torch.full((4, 4), math.nan, dtype=dtype).fill_diagonal_(1)
         farthest = distances._from_products(unknown, torch.zeros(4, 1, dtype=dtype), kernel, 1)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-__all__ = ["CudaKernel", "available", "compiled", "shared_room"]
+__all__ = ["CudaKernel", "available", "built", "compiled", "numbers", "shared_room"]
 
 STATIC = 1024  # bytes of shared memory left to what a kernel names itself
 # of the driver's cuda.h
@@ -77,29 +77,45 @@ class CudaKernel:
 
     def launch(self, blocks: int, threads: int, *arguments: Tensor | int | float) -> None:
         """Launch it on the current stream."""
-        self._launch("cuLaunchKernel", (blocks, threads, 0), arguments, [None])
+        self._launch(_driver().cuLaunchKernel, (blocks, threads, 0), arguments, None)
 
     def launch_together(
         self, blocks: int, threads: int, shared: int, *arguments: Tensor | int | float
     ) -> None:
         """Launch it with so many bytes of shared memory, all blocks on the GPU at once or none."""
         _check(_driver().cuFuncSetAttribute(self._function, DYNAMIC_SHARED, shared))
-        self._launch("cuLaunchCooperativeKernel", (blocks, threads, shared), arguments, [])
+        self._launch(_driver().cuLaunchCooperativeKernel, (blocks, threads, shared), arguments)
 
     def _launch(
         self,
-        by: str,
+        by: Callable[..., int],
         shape: tuple[int, int, int],
         arguments: Sequence[Tensor | int | float],
-        more: Sequence[None],
+        *more: None,
     ) -> None:
         blocks, threads, shared = shape
         values = [_value(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        call = getattr(_driver(), by)
         size = blocks, 1, 1, threads, 1, 1, shared
-        _check(call(self._function, *size, stream, pointers, *more))
+        _check(by(self._function, *size, stream, pointers, *more))
+
+
+@lru_cache(None)
+def built(source: Path, function: str, macros: tuple[str, ...], device: torch.device) -> CudaKernel:
+    """A kernel for a device, made once; the device must be the current one."""
+    return CudaKernel(source, function, macros)
+
+
+def numbers(table: Tensor) -> tuple[str, str]:
+    """Macros: the type of a table's numbers (REAL), and how many are read at a time (PACK).
+
+    >>> numbers(torch.empty(8, 8)), numbers(torch.empty(7, 7))
+    (('REAL=float', 'PACK=4'), ('REAL=float', 'PACK=1'))
+    """
+    real = "double" if table.dtype == torch.float64 else "float"
+    aligned = table.shape[-1] % 4 == 0  # rows begin at multiples of 16 bytes
+    return f"REAL={real}", f"PACK={16 // table.element_size() if aligned else 1}"
 
 
 def _value(argument: Tensor | int | float) -> ctypes.c_void_p | ctypes.c_int | ctypes.c_double:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kinspace.cuda_kernels import CudaKernel, available
+from kinspace.cuda_kernels import CudaKernel, available, built, numbers
 from kinspace.numerics import full_precision, safe_sqrt
 
 __all__ = [
@@ -34,9 +34,10 @@ SMALL = 2**15  # numbers in the table of differences up to which it is simply ma
 SMALL_ON_GPU = 2**24  # there it takes some microseconds, and the host need not wait for close pairs
 CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
 CHUNK = 2**22  # numbers of differences made at a time
+LISTED = 4  # tables of all pairs: listed ones are done one by one if their differences need less
+# of the kernel
 SOURCE = Path(__file__).with_suffix(".cu")
 THREADS = 512
-LISTED = 4  # tables of all pairs: listed ones are done one by one if their differences need less
 
 
 @full_precision
@@ -78,28 +79,19 @@ def finite_distances(x: Tensor) -> Tensor:
     centered = x - x.mean(0)
     products = centered @ centered.T
     blocks = 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
+    macros = *numbers(products), f"THREADS={THREADS}"
     with torch.cuda.device_of(x):
-        return _from_products(products, x.contiguous(), _built(_macros(x), x.device), blocks)
+        kernel = built(SOURCE, "distances_of_products", macros, x.device)
+        return _from_products(products, x.contiguous(), kernel, blocks)
 
 
 def _from_products(products: Tensor, x: Tensor, kernel: CudaKernel, blocks: int) -> Tensor:
     """The distances of rows from the products of the rows around their mean."""
     distances = torch.empty_like(products)
     squares = products.diagonal().contiguous()
-    numbers = CLOSE, torch.finfo(x.dtype).max, len(x), x.shape[1]
-    kernel.launch(blocks, THREADS, products, squares, x, distances, *numbers)
+    limits = CLOSE, torch.finfo(x.dtype).max
+    kernel.launch(blocks, THREADS, products, squares, x, distances, *limits, *x.shape)
     return distances
-
-
-def _macros(x: Tensor) -> tuple[str, ...]:
-    real = "double" if x.dtype == torch.float64 else "float"
-    pack = 16 // x.element_size() if len(x) % 4 == 0 else 1
-    return f"REAL={real}", f"PACK={pack}", f"THREADS={THREADS}"
-
-
-@lru_cache(None)
-def _built(macros: tuple[str, ...], device: torch.device) -> CudaKernel:
-    return CudaKernel(SOURCE, "distances_of_products", macros)
 
 
 def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:

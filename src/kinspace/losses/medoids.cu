@@ -16,9 +16,9 @@
 //
 // REAL: the type of the distances. EACH: candidates a lane. SHARED: how many of the tables of samples,
 // of the T_i, of f, and of counts are in shared memory; what is not is in the workspace, slower.
-// WIDTH: samples of a class in a word of T_i, SINGLE: whether all are in one. LISTENED: blocks a lane listens to. PACK: distances that
-// are read at a time, AHEAD: how many of these are on their way. Sums are exact, so their order is
-// free. Places, clusters and counts have 16 bits: up to 65,535 samples.
+// WIDTH: samples of a class in a word of T_i, SINGLE: whether all are in one. LISTENED: blocks a lane
+// listens to. PACK: distances that are read at a time. LOGGED: moves of a guess, at most. Sums are
+// exact, so their order is free. Places, clusters and counts have 16 bits: up to 65,535 samples.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -27,8 +27,8 @@ typedef unsigned short u16;
 const int WARPS = THREADS / 32, WORKERS = WARPS - 1;
 const unsigned EVERYONE = ~0u;
 #define FARTHEST __longlong_as_double(0x7ff0000000000000ll)
-const int LOGGED = 24;  // moves of a guess, at most: many are seldom right
 struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
+const int AHEAD = 8 / PACK;  // of these on their way at a time
 #if WIDTH == 8
 typedef unsigned char Members;
 #elif WIDTH == 16
@@ -104,10 +104,11 @@ template <class T> __device__ T* take(char*& from, int count) {
 
 struct Counts { int classes, samples, logged; };  // of those that move
 struct Sums { i64 cost, joint, clusters; unsigned counts; };  // counts: lost << 16 | joined
-const int LIMBS = 10;  // in which sums are added: 24, 24 and 16 bits of the first three, and the counts
+const int WIDE = 3 * 32;                            // three words in which 64 bits are added, a lane each
+const int COUNTS = 3 * WIDE, LIMBS = COUNTS + 32;  // after cost, joint and clusters the counts
 
 struct Tables {
-    unsigned* sums;  // (3, 2, EACH, LIMBS, 32): by the step, of the guess and of another choice
+    unsigned* sums;  // (3, 2, EACH, LIMBS): by the step, of the guess and of another choice
     // a sample each
     REAL *near, *row;  // row less than near: it moves
     u16 *cluster, *class_at;
@@ -122,6 +123,15 @@ struct Tables {
     u16 *log_place, *log_cluster;
     unsigned* log_inside;
 };
+
+// Add to a sum of 64 bits, which shared memory has no atomics for: 24, 24 and 16 bits of it.
+__device__ void add_wide(unsigned* sum, i64 value) {
+    atomicAdd(sum, (unsigned)value & 0xffffff);
+    atomicAdd(sum + 32, (unsigned)(value >> 24) & 0xffffff);
+    atomicAdd(sum + 64, (unsigned)(value >> 48));
+}
+
+__device__ i64 read_wide(const unsigned* sum) { return sum[0] + ((i64)sum[32] << 24) + ((i64)sum[64] << 48); }
 
 // The first word of a class in T_i.
 __device__ int word_of(int its_class, int begin) { return SINGLE ? its_class : its_class + begin / WIDTH; }
@@ -231,19 +241,12 @@ __device__ void move(
     }
     if (worker < counts.classes)
         for (int e = 0; e < EACH; e++) {
-            unsigned* const limbs = total + e * LIMBS * 32 + lane;
-            const i64 wide[3] = {sums[e].cost, sums[e].joint, sums[e].clusters};
-            for (int k = 0; k < 3; k++) {
-                atomicAdd(limbs + k * 96, (unsigned)wide[k] & 0xffffff);
-                atomicAdd(limbs + k * 96 + 32, (unsigned)(wide[k] >> 24) & 0xffffff);
-                atomicAdd(limbs + k * 96 + 64, (unsigned)(wide[k] >> 48));
-            }
-            atomicAdd(limbs + 288, sums[e].counts);
+            unsigned* const limbs = total + e * LIMBS + lane;
+            add_wide(limbs, sums[e].cost);
+            add_wide(limbs + WIDE, sums[e].joint);
+            add_wide(limbs + 2 * WIDE, sums[e].clusters);
+            atomicAdd(limbs + COUNTS, sums[e].counts);
         }
-}
-
-__device__ i64 joined_limbs(const unsigned* limbs) {
-    return limbs[0] + ((i64)limbs[32] << 24) + ((i64)limbs[64] << 48);
 }
 
 // As it was before the moves of a guess. What was outside T_i still is.
@@ -287,7 +290,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     __shared__ u64 true_part;           // sum_c f(n_c)
     char *here = shared, *there = workspace + (i64)blockIdx.x * room;
     Tables of;
-    of.sums = take<unsigned>(here, 6 * EACH * LIMBS * 32);
+    of.sums = take<unsigned>(here, 6 * EACH * LIMBS);
     of.log_near = take<REAL>(here, LOGGED);
     of.log_inside = take<unsigned>(here, LOGGED * EACH);
     of.log_place = take<u16>(here, LOGGED);
@@ -313,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
         column[e] = min(own[e], size - 1);
     }
 #pragma unroll 1
-    for (int k = thread; k < 6 * EACH * LIMBS * 32; k += THREADS) of.sums[k] = 0;
+    for (int k = thread; k < 6 * EACH * LIMBS; k += THREADS) of.sums[k] = 0;
 #pragma unroll 1
     for (int p = thread; p <= size; p += THREADS) of.entropy[p] = entropy_of[p];
 #pragma unroll 1
@@ -350,10 +353,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
         i64 sum = 0;
 #pragma unroll 8
         for (int p = warp; p < size; p += WARPS) sum += fixed(distances[(i64)p * size + column[e]], scale);
-        unsigned* const limbs = of.sums + (5 * EACH + e) * LIMBS * 32 + lane;
-        atomicAdd(limbs, (unsigned)sum & 0xffffff);
-        atomicAdd(limbs + 32, (unsigned)(sum >> 24) & 0xffffff);
-        atomicAdd(limbs + 64, (unsigned)(sum >> 48));
+        add_wide(of.sums + (5 * EACH + e) * LIMBS + lane, sum);
     }
     __syncthreads();
     i64 cost[EACH], mutual[EACH], both[EACH];  // of warp 0, and so the next two: NMI = 2 mutual / both
@@ -366,13 +366,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
         free[e] = own[e] < size;
     }
 
-    const unsigned* before = of.sums + 5 * EACH * LIMBS * 32;  // what the last step changed; at first the costs
+    const unsigned* before = of.sums + 5 * EACH * LIMBS;  // what the last step changed; at first the costs
     int turn = 0;  // step % 3
 #pragma unroll 1
     for (int step = 0; step < classes; step++) {
         const int next = turn == 2 ? 0 : turn + 1, guess = guess_at[step % 2];
         Counts* const counts = counts_at[turn];
-        unsigned* const sums = of.sums + turn * 2 * EACH * LIMBS * 32;
+        unsigned* const sums = of.sums + turn * 2 * EACH * LIMBS;
         // first with the guess, while warp 0 asks; then, where that was not all, with the one chosen
 #pragma unroll 1
         for (bool again = false;; again = true) {
@@ -380,11 +380,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
                 double information[EACH];
                 Message best = {0, 0};
                 for (int e = 0; e < EACH; e++) {
-                    const unsigned* const limbs = before + e * LIMBS * 32 + lane;
-                    const int joined = limbs[288] & 0xffff, kept = taken[e] - (limbs[288] >> 16);
-                    const i64 grown = joined_limbs(limbs + 192) + of.entropy[joined] + of.entropy[kept] - of.entropy[taken[e]];
-                    cost[e] += joined_limbs(limbs);
-                    mutual[e] += joined_limbs(limbs + 96) - grown;
+                    const unsigned* const limbs = before + e * LIMBS + lane;
+                    const int joined = limbs[COUNTS] & 0xffff, kept = taken[e] - (limbs[COUNTS] >> 16);
+                    const i64 grown = read_wide(limbs + 2 * WIDE) + of.entropy[joined] + of.entropy[kept] - of.entropy[taken[e]];
+                    cost[e] += read_wide(limbs);
+                    mutual[e] += read_wide(limbs + WIDE) - grown;
                     both[e] -= grown;
                     taken[e] = kept;
                     information[e] = both[e] == 0 ? 1.0 : 2 * (double)mutual[e] / (double)max(both[e], 1ll);
@@ -437,16 +437,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
                 if (candidate >= 0 && !listed)
                     scan(of, distances + (i64)candidate * size, size, thread - 32, 2 * step + 1 + again, counts[other]);
                 if (worker == WORKERS - 1 && !again)
-                    for (int k = lane; k < 2 * EACH * LIMBS * 32; k += 32) of.sums[next * 2 * EACH * LIMBS * 32 + k] = 0;
+                    for (int k = lane; k < 2 * EACH * LIMBS; k += 32) of.sums[next * 2 * EACH * LIMBS + k] = 0;
                 __barrier_sync_count(1, 32 * WORKERS);
                 if (candidate >= 0 && (again || counts[other].samples <= LOGGED))
                     move(
                         of, distances, column, scale, size, step, lane, worker, counts[other],
-                        sums + other * EACH * LIMBS * 32, !again);
+                        sums + other * EACH * LIMBS, !again);
             }
             __syncthreads();
             const bool right = chosen_at[step % 2] == guess, tried = guess >= 0 && counts[0].samples <= LOGGED;
-            before = sums + !right * EACH * LIMBS * 32;
+            before = sums + !right * EACH * LIMBS;
             if (again || (tried && right)) break;
             if (tried && warp > 0) move_back(of, step, lane, worker, counts[0]);
             __syncthreads();

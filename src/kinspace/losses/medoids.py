@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kinspace.cuda_kernels import CudaKernel, available, shared_room
+from kinspace.cuda_kernels import CudaKernel, available, built, numbers, shared_room
 
 __all__ = ["greedy_medoids"]
 
@@ -39,7 +39,8 @@ SOURCE = Path(__file__).with_name("medoids.cu")
 THREADS = 896
 LANES = 32
 LISTENED = 5  # blocks that a lane listens to, at most
-AHEAD = 5  # loads of a lane at a time, at most
+LOGGED = 24  # moves of a guess, at most: many are seldom right
+SUMS = 3 * 2 * 10 * LANES * 4  # bytes, for a candidate of each lane
 WIDTHS = 8, 16, 32  # samples of a class in a word
 LARGEST = 2**16 - 1  # samples
 
@@ -124,18 +125,19 @@ def _kernel(distances: Tensor, classes: int, widest: int, each: int) -> tuple[Cu
     """The kernel, the bytes of its tables in shared memory, and those of the others."""
     sizes = len(distances), classes, widest, each
     room = shared_room(distances.device)
-    macros, inside, outside = _plan(distances.dtype == torch.float64, *sizes, THREADS, room)
-    return _built(macros, distances.device), inside, outside
+    macros, inside, outside = _plan(distances.element_size(), *sizes, THREADS, room)
+    macros += numbers(distances)
+    return built(SOURCE, "greedy_steps", macros, distances.device), inside, outside
 
 
 @lru_cache(16)
 def _plan(
-    double: bool, size: int, classes: int, widest: int, each: int, threads: int, room: int
+    item: int, size: int, classes: int, widest: int, each: int, threads: int, room: int
 ) -> tuple[tuple[str, ...], int, int]:
     """How the kernel is compiled, with as many tables in shared memory as go in; bytes as above."""
     width = next((bits for bits in WIDTHS if widest <= bits), WIDTHS[-1])
-    single, item = widest <= width, 8 if double else 4
-    tables = [each * 7680 + 24 * (4 * each + item + 4)]  # of sums and moves: always there
+    single = widest <= width
+    tables = [each * SUMS + LOGGED * (4 * each + item + 4)]  # of sums and moves: always there
     tables.append(size * (2 * item + 4) + classes * 8 + 2)  # of samples and classes
     words = classes if single else classes + size // width + 1
     tables.append(words * each * 4 * width)  # the T_i
@@ -143,25 +145,17 @@ def _plan(
     # each in up to eight pieces, rounded up to 16 bytes
     bytes_to = list(itertools.accumulate((table // 16 + 8) * 16 for table in tables))
     shared = sum(end <= room for end in bytes_to[1:])
-    real = "double" if double else "float"
-    macros = _macros(real, size, (width, single), each, shared, threads)
-    return macros, bytes_to[shared], bytes_to[-1] - bytes_to[shared]
-
-
-def _macros(
-    real: str, size: int, word: tuple[int, bool], each: int, shared: int, threads: int
-) -> tuple[str, ...]:
-    listened = math.ceil(size / (LANES * LANES * each))
-    pack = (2 if real == "double" else 4) if size % 4 == 0 else 1
-    ahead = min(math.ceil(size / (pack * (threads - LANES))), AHEAD) if pack == 1 else 2
-    own = f"REAL={real}", f"EACH={each}", f"SHARED={shared}", f"THREADS={threads}"
-    words = f"WIDTH={word[0]}", f"SINGLE={int(word[1])}"
-    return *own, *words, f"LISTENED={listened}", f"PACK={pack}", f"AHEAD={ahead}"
-
-
-@lru_cache(None)
-def _built(macros: tuple[str, ...], device: torch.device) -> CudaKernel:
-    return CudaKernel(SOURCE, "greedy_steps", macros)
+    macros = {
+        "EACH": each,
+        "SHARED": shared,
+        "THREADS": threads,
+        "WIDTH": width,
+        "SINGLE": int(single),
+        "LISTENED": math.ceil(size / (LANES * LANES * each)),
+        "LOGGED": LOGGED,
+    }
+    named = tuple(f"{name}={value}" for name, value in macros.items())
+    return named, bytes_to[shared], bytes_to[-1] - bytes_to[shared]
 
 
 @dataclass

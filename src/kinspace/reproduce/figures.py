@@ -62,26 +62,23 @@ def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | Non
     lines = {"test": [summary["test"][measure] for _, summary in found]}
     if measure == "recall@1" and all(summary["validation"] for _, summary in found):
         lines["validation"] = [summary["validation"] for _, summary in found]
-    beside = {name: content["summary"].get(name) for name in sweep.beside}
     titles = {row.name: row.title for row in experiment.rows}
-    others = [other for other in experiment.sweeps if other.name in sweep.beside]
+    others = {each.name: each for each in experiment.sweeps if each.name in sweep.beside}
 
     def draw(axes: Any) -> None:
         for color, (name, values) in zip(COLORS, lines.items(), strict=False):
-            means = [100 * value["mean"] for value in values]
-            spreads = [100 * value["spread"] for value in values]
-            axes.errorbar(x, means, spreads, fmt="o-", color=color, capsize=3, ms=4, label=name)
-        for color, (name, summary) in zip(COLORS[2:], beside.items(), strict=False):
-            if summary and measure in summary["test"]:
-                level = 100 * summary["test"][measure]["mean"]
+            _line(axes, x, values, fmt="o-", color=color, label=name)
+        for color, name in zip(COLORS[2:], sweep.beside, strict=False):
+            if name in others:
+                points = _points(experiment, others[name], content)
+                place_of = {row.x: place for place, (row, _) in zip(x, found, strict=True)}
+                places = [place_of[row.x] for row, _ in points]
+                values = [summary["test"][measure] for _, summary in points]
+                label = f"{others[name].label}, test"
+                _line(axes, places, values, fmt="s--", color=color, label=label)
+            elif measure in content["summary"].get(name, {"test": {}})["test"]:
+                level = 100 * content["summary"][name]["test"][measure]["mean"]
                 axes.axhline(level, color=color, ls="--", lw=1, label=f"{titles[name]}, test")
-        for color, other in zip(COLORS[2:], others, strict=False):
-            points = _points(experiment, other, content)
-            means = [100 * summary["test"][measure]["mean"] for _, summary in points]
-            spreads = [100 * summary["test"][measure]["spread"] for _, summary in points]
-            places = [row.x for row, _ in points]
-            style = {"fmt": "s--", "color": color, "capsize": 3, "ms": 4}
-            axes.errorbar(places, means, spreads, label=f"{other.label}, test", **style)
         printed = [_printed(content, row.name, measure) for row, _ in found]
         if all(printed):
             source = printed[0][0][0]
@@ -96,10 +93,16 @@ def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | Non
     columns = ("x", "mean", "spread")
     table = [(row.x, *list(s["test"][measure].values())[:2]) for row, s in found]
     alt = f"{title(measure)} on the test part by {sweep.label}: {_said(found, measure)}."
-    for other in others:
+    for other in others.values():
         points = _points(experiment, other, content)
         alt += f" The same of {other.label}: {_said(points, measure)}."
     return drawn(sweep.name, sweep.label, alt, draw, columns=columns, rows=table)
+
+
+def _line(axes: Any, x: Sequence[Any], values: Sequence[Any], **style: Any) -> None:
+    means = [100 * value["mean"] for value in values]
+    spreads = [100 * value["spread"] for value in values]
+    axes.errorbar(x, means, spreads, capsize=3, ms=4, **style)
 
 
 def _points(experiment: Experiment, sweep: Sweep, content: Content) -> list[tuple[Row, Any]]:
