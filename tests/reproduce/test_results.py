@@ -157,6 +157,15 @@ def test_figures_have_the_numbers_in_words(tmp_path: Path) -> None:
     assert plot.rows[0] == ("65x2", 0.45, pytest.approx(math.sqrt(0.005)))
 
 
+def test_a_sweep_beside_another_is_drawn_with_it(tmp_path: Path) -> None:
+    values = {"alpha-2": [0.4], "alpha-4": [0.5], "alpha_r1-4": [0.6], "proxy_nca": [0.3]}
+    content = recorded(tmp_path, "spread", "cub200", values).to_dict()
+    [plot] = experiment_figures(read_experiment("spread"), content)
+    assert plot.name == "alpha"
+    assert "2.0: 40.0, 4.0: 50.0. The same of proxy-anchor with R1: 4.0: 60.0." in plot.alt
+    assert "proxy-anchor with R1, test" in plot.svg
+
+
 def test_curves_and_profiles_and_scatters_are_drawn(tmp_path: Path) -> None:
     content = recorded(tmp_path, "magnet_pets", "pets", {"magnet": [0.1], "triplet": [0.2]})
     for record in content.runs:
