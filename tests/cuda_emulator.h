@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <cstdlib>
@@ -72,6 +73,8 @@ static unsigned __ballot_sync(unsigned, bool own) {
     });
 }
 
+static bool __any_sync(unsigned everyone, bool own) { return __ballot_sync(everyone, own); }
+
 template <class T> static T __shfl_sync(unsigned, T own, int lane) {
     unsigned words[(sizeof(T) + 3) / 4];
     std::memcpy(words, &own, sizeof own);
@@ -91,7 +94,7 @@ static void __syncwarp() {
 using std::sqrt;
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
-template <class T> static T atomicAdd(T* at, T value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
+template <class T> static T atomicAdd(T* at, T value) { return std::atomic_ref<T>(*at).fetch_add(value); }
 template <class T> static T atomicSub(T* at, T value) { return __atomic_fetch_sub(at, value, __ATOMIC_RELAXED); }
 static unsigned atomicExch(unsigned* at, unsigned value) { return __atomic_exchange_n(at, value, __ATOMIC_RELAXED); }
 static long long __double2ll_rz(double x) { return (long long)x; }

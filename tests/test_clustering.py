@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from emulated import EmulatedKernel
-from kinspace.distances import euclidean_distances
-from kinspace.losses import clustering_loss, medoids
+from kinspace.distances import euclidean_distances, finite_distances
+from kinspace.losses import clustering, clustering_loss, medoids
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.pairs import class_runs
 
@@ -24,7 +24,7 @@ SHAPES = [(1, 1, 2), (6, 1, 2), (7, 7, 2), (23, 4, 3), (64, 4, 8), (90, 30, 4)]
 def found(distances: Tensor, labels: Tensor, weight: float) -> tuple[list[int], float]:
     """For samples class after class."""
     _, begins, sizes = class_runs(labels)
-    medoids, nmi = greedy_medoids(distances, begins, int(sizes.max()), weight)
+    medoids, nmi = greedy_medoids(distances, distances.max()[None], begins, int(sizes.max()), weight)
     return medoids.tolist(), nmi.item()
 
 
@@ -157,11 +157,38 @@ def test_the_kernel_chooses_as_the_loop_does(
             mock.patch.object(medoids, "shared_room", return_value=room),
             mock.patch.object(medoids, "built", emulated),
         ):
-            tables = distances, begins, int(sizes.max()), entropy
+            tables = distances, distances.amax(1), begins, int(sizes.max()), entropy
             got, nmi = medoids._fused(*tables, 1.0, math.ceil(shape[0] / (32 * each)))
         expected, expected_nmi = by_loop(distances, labels, 1.0)
         assert got.tolist() == expected
         assert nmi.item() == pytest.approx(expected_nmi, abs=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_kernels_of_the_loss_give_the_same_value_and_gradient(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    @functools.cache
+    def emulated(
+        source: Path, function: str, macros: tuple[str, ...], _: torch.device
+    ) -> EmulatedKernel:
+        return EmulatedKernel(source, function, macros, tmp_path)
+
+    for size, each, weight, scale in ((70, 4, 1.0, 1), (45, 15, 0.5, 9), (6, 6, 1.0, 0), (5, 1, 0, 1)):
+        points, labels = batch(size, each, 5, seed=each)
+        points[1] = points[0]
+        x = (scale * points).to(dtype)
+        order, begins, sizes = class_runs(labels)
+        distances, tops = finite_distances(x[order])
+        widest = int(sizes.max())
+        found, nmi = greedy_medoids(distances, tops, begins, widest, weight)
+        tables = x, distances, order, begins, found, nmi, weight
+        expected, slope = clustering._ends(*tables, widest)
+        with mock.patch.multiple(clustering, built=emulated, THREADS=64, BLOCKS=2):
+            value, slopes = clustering._fused(*tables)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(slopes(), slope())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

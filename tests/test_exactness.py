@@ -398,13 +398,14 @@ def test_the_kernel_of_distances_does_close_pairs_again(
     with mock.patch.object(distances, "THREADS", 64):
         macros = *cuda_kernels.numbers(products), "THREADS=64"
         kernel = EmulatedKernel(distances.SOURCE, "distances_of_products", macros, tmp_path)
-        found = distances._from_products((products + products.T) / 2, x, kernel, blocks=2)
+        found, tops = distances._from_products((products + products.T) / 2, x, kernel, blocks=2)
         unknown = torch.full((4, 4), math.nan, dtype=dtype).fill_diagonal_(1)
-        farthest = distances._from_products(unknown, torch.zeros(4, 1, dtype=dtype), kernel, 1)
+        farthest, _ = distances._from_products(unknown, torch.zeros(4, 1, dtype=dtype), kernel, 1)
     exact = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=0)
     assert found[6, 31] == 0
     assert torch.equal(found, found.T)
+    assert tops.max() == found.max()
     largest = torch.finfo(dtype).max
     assert torch.equal(farthest, torch.full((4, 4), largest, dtype=dtype).fill_diagonal_(0))
 
@@ -412,6 +413,7 @@ def test_the_kernel_of_distances_does_close_pairs_again(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_distances_that_overflow_are_the_largest_number(dtype: torch.dtype) -> None:
     largest = torch.finfo(dtype).max
-    found = distances.finite_distances(torch.tensor([[-largest], [largest], [0.0]], dtype=dtype))
+    points = torch.tensor([[-largest], [largest], [0.0]], dtype=dtype)
+    found, tops = distances.finite_distances(points)
     assert found.isfinite().all()
-    assert found[0, 1] == largest
+    assert found[0, 1] == tops.max() == largest

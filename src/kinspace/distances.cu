@@ -15,8 +15,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
     const REAL* __restrict__ squares,   // |c_i|^2
     const REAL* __restrict__ rows,      // (size, dim)
     REAL* __restrict__ distances,
+    REAL* __restrict__ tops,             // a block each: the largest of its distances
     double close_part, double largest, int size, int dim)
 {
+    __shared__ REAL top_of[THREADS / 32];
+    REAL top = 0;
     const int lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32);
     const int strips = (size + 32 * PACK - 1) / (32 * PACK);
     for (int strip = blockIdx.x * (THREADS / 32) + threadIdx.x / 32; strip < strips * size; strip += warps) {
@@ -52,7 +55,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
         for (int k = 0; k < PACK; k++) {
             const REAL square = i == first + k ? 0 : result.at[k];
             result.at[k] = square < (REAL)INFINITE ? sqrt(max(square, (REAL)0)) : (REAL)largest;
+            if (here) top = max(top, result.at[k]);
         }
         if (here) *(Pack*)(distances + at) = result;
+    }
+    for (int step = 16; step; step /= 2) top = max(top, __shfl_xor_sync(EVERYONE, top, step));
+    if (lane == 0) top_of[threadIdx.x / 32] = top;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int warp = 1; warp < THREADS / 32; warp++) top = max(top, top_of[warp]);
+        tops[blockIdx.x] = top;
     }
 }

@@ -64,18 +64,20 @@ def euclidean_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
 
 @full_precision
 @torch.no_grad()
-def finite_distances(x: Tensor) -> Tensor:
-    """`euclidean_distances` without a gradient; one that overflows is the largest number.
+def finite_distances(x: Tensor) -> tuple[Tensor, Tensor]:
+    """`euclidean_distances` without a gradient, and the largest of them in each of some parts.
 
-    On a GPU nothing waits for the number of close pairs, as it does where these have a gradient.
+    One that overflows is the largest number. On a GPU nothing waits for the number of close pairs,
+    as it does where these have a gradient.
 
     >>> finite_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
-    tensor([[0., 5.],
-            [5., 0.]])
+    (tensor([[0., 5.],
+            [5., 0.]]), tensor([5.]))
     """
     if not x.is_cuda or _few(x, x) or not available():
         distances = euclidean_distances(x)
-        return distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
+        distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
+        return distances, distances.max()[None]
     centered = x - x.mean(0)
     products = centered @ centered.T
     blocks = 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
@@ -85,13 +87,15 @@ def finite_distances(x: Tensor) -> Tensor:
         return _from_products(products, x.contiguous(), kernel, blocks)
 
 
-def _from_products(products: Tensor, x: Tensor, kernel: CudaKernel, blocks: int) -> Tensor:
+def _from_products(
+    products: Tensor, x: Tensor, kernel: CudaKernel, blocks: int
+) -> tuple[Tensor, Tensor]:
     """The distances of rows from the products of the rows around their mean."""
-    distances = torch.empty_like(products)
+    distances, tops = torch.empty_like(products), products.new_empty(blocks)
     squares = products.diagonal().contiguous()
     limits = CLOSE, torch.finfo(x.dtype).max
-    kernel.launch(blocks, THREADS, products, squares, x, distances, *limits, *x.shape)
-    return distances
+    kernel.launch(blocks, THREADS, products, squares, x, distances, tops, *limits, *x.shape)
+    return distances, tops
 
 
 def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:

@@ -15,10 +15,14 @@ one a class (`medoids`). It is here for comparison.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
+from kinspace.cuda_kernels import available, built, numbers
 from kinspace.distances import finite_distances
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.numerics import full_precision
@@ -26,6 +30,11 @@ from kinspace.pairs import class_runs
 from kinspace.slopes import with_slopes, without_zero
 
 __all__ = ["Clustering", "clustering_loss"]
+
+# of the kernels
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 256
+BLOCKS = 64
 
 
 @full_precision
@@ -46,22 +55,60 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
         order, begins, sizes = class_runs(labels)
         widest = int(sizes.max())
         # Class after class. One that overflows is the farthest: no medoid is out of its reach.
-        distances = finite_distances(x[order])
-        found, nmi = greedy_medoids(distances, begins, widest, margin_weight)
+        distances, tops = finite_distances(x[order])
+        found, nmi = greedy_medoids(distances, tops, begins, widest, margin_weight)
         # on a GPU all that follows is launched while the medoids are still searched: nothing waits
-        true = _class_medoids(distances, begins, widest)
-        both = order[torch.stack((true, found))]
-        both = torch.empty_like(both).index_copy_(1, order, both).flatten()
-        apart = x - x.index_select(0, both).view(2, *x.shape)
-        lengths = torch.linalg.vector_norm(apart, dim=2)
-        gap = (lengths[0] - lengths[1]).sum() + margin_weight * (1 - nmi)
+        tables = x, distances, order, begins, found, nmi, margin_weight
+        value, slope = _fused(*tables) if x.is_cuda and available() else _ends(*tables, widest)
+    return with_slopes(value, (embeddings, slope))
+
+
+def _ends(
+    x: Tensor,
+    distances: Tensor,
+    order: Tensor,
+    begins: Tensor,
+    found: Tensor,
+    nmi: Tensor,
+    margin_weight: float,
+    widest: int,
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """The loss, from the medoids found, and how to make its gradient."""
+    true = _class_medoids(distances, begins, widest)
+    both = order[torch.stack((true, found))]
+    both = torch.empty_like(both).index_copy_(1, order, both).flatten()
+    apart = x - x.index_select(0, both).view(2, *x.shape)
+    lengths = torch.linalg.vector_norm(apart, dim=2)
+    gap = (lengths[0] - lengths[1]).sum() + margin_weight * (1 - nmi)
 
     def slope() -> Tensor:
         flow = apart.div_(without_zero(lengths)[..., None]).mul_(gap > 0)
         flow[1].neg_()
         return flow.sum(0).index_add_(0, both, flow.flatten(0, 1), alpha=-1)
 
-    return with_slopes(gap.relu(), (embeddings, slope))
+    return gap.relu(), slope
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _fused(
+    x: Tensor,
+    distances: Tensor,
+    order: Tensor,
+    begins: Tensor,
+    found: Tensor,
+    nmi: Tensor,
+    margin_weight: float,
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """`_ends` in two kernels."""
+    gaps, slopes, value = x.new_empty(len(x)), x.new_zeros(x.shape), x.new_empty(())
+    tables = x.contiguous(), distances, order, begins, found, gaps, slopes
+    macros = numbers(x)[0], f"THREADS={THREADS}"
+    with torch.cuda.device_of(x):
+        terms = built(SOURCE, "class_terms", macros, x.device)
+        terms.launch(len(begins) - 1, THREADS, *tables, torch.finfo(x.dtype).tiny, *x.shape)
+        hinge = built(SOURCE, "hinge", macros, x.device)
+        hinge.launch(BLOCKS, THREADS, gaps, nmi, slopes, value, float(margin_weight), *x.shape)
+    return value, lambda: slopes
 
 
 def _class_medoids(distances: Tensor, begins: Tensor, widest: int) -> Tensor:

@@ -186,10 +186,7 @@ __device__ void move(
                 for (int e = 0; e < EACH; e++) to_it[e] = distances[(i64)place * size + column[e]];
                 const REAL was = of.near[place], now = of.row[place];
                 int log = 0;
-                if (logs) {
-                    if (lane == 0) log = atomicAdd(&counts.logged, 1);
-                    log = __shfl_sync(EVERYONE, log, 0);
-                }
+                if (logs && lane == 0) log = atomicAdd(&counts.logged, 1);
                 for (int e = 0; e < EACH; e++) {
                     const REAL apart = to_it[e];
                     // of the class: in T_i, outside it in the cluster that is left, and in the new one
@@ -273,7 +270,7 @@ __device__ void move_back(const Tables& of, int step, int lane, int worker, cons
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     const REAL* __restrict__ distances,  // (size, size), symmetric
-    const REAL* __restrict__ largest,    // of the distances
+    const REAL* __restrict__ tops,       // the largest of the distances is the largest of these
     const i64* __restrict__ begins,      // where each class begins, and the end
     const i64* __restrict__ entropy_of,  // f(0), ..., f(size)
     Slot* messages,     // (classes, blocks), all 0
@@ -281,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     i64* medoids,       // a cluster each
     i64* found,         // a sample each: its medoid
     REAL* nmi,
-    double weight, int size, int classes, int room)
+    double weight, int size, int classes, int room, int parts)
 {
     extern __shared__ __align__(16) char shared[];
     // of a step by its number: so that none is written while a slow warp still reads it
@@ -308,7 +305,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     of.left = take<unsigned>(SHARED > 3 ? here : there, classes * EACH * 16);
 
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, worker = warp - 1;
-    const int places = fraction_places(*largest, size);
+    REAL top = 0;
+    for (int k = lane; k < parts; k += 32) top = max(top, tops[k]);
+    for (int apart = 16; apart; apart /= 2) top = max(top, __shfl_xor_sync(EVERYONE, top, apart));
+    const int places = fraction_places(top, size);
     const double scale = power_of_2(places), unit = power_of_2(-places);
     int own[EACH], column[EACH];
     for (int e = 0; e < EACH; e++) {
@@ -402,14 +402,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
                 for (int k = 0; k < LISTENED; k++) heard[k] = {0, lane + 32 * k < gridDim.x ? 0 : NOBODY};
                 bool waiting;
 #pragma unroll 1
-                do {  // all that are missing at a time
+                do {  // all that are missing at a time; the lanes stay together
                     waiting = false;
 #pragma unroll
                     for (int k = 0; k < LISTENED; k++)
                         if (missing(heard[k])) heard[k] = receive(table + lane + 32 * k);
 #pragma unroll
                     for (int k = 0; k < LISTENED; k++) waiting |= missing(heard[k]);
-                } while (waiting);
+                } while (__any_sync(EVERYONE, waiting));
                 best = second = {0, NOBODY};
 #pragma unroll
                 for (int k = 0; k < LISTENED; k++) {  // of equal ones the first stays

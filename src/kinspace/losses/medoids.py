@@ -48,24 +48,24 @@ LARGEST = 2**16 - 1  # samples
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # a choice waits for the one before
 @torch.no_grad()
 def greedy_medoids(
-    distances: Tensor, begins: Tensor, widest: int, margin_weight: float
+    distances: Tensor, tops: Tensor, begins: Tensor, widest: int, margin_weight: float
 ) -> tuple[Tensor, Tensor]:
     """The medoid each sample ends with, of as many as there are classes, and their NMI.
 
     Samples class after class; begins: where each class begins, and the end; widest: the samples of
-    the largest. distances: finite, symmetric, row after row.
+    the largest. distances: finite, symmetric, row after row. tops: the largest of them in any parts.
 
     >>> x, begins = torch.tensor([0.0, 1.0, 9.0, 10.0]), torch.tensor([0, 2, 4])
-    >>> greedy_medoids((x[:, None] - x).abs(), begins, 2, 1.0)
+    >>> greedy_medoids((x[:, None] - x).abs(), torch.tensor([10.0]), begins, 2, 1.0)
     (tensor([1, 1, 2, 2]), tensor(1.))
     """
     entropy = _entropies(len(distances), distances.device)
     if distances.is_cuda and available() and len(distances) <= LARGEST:
         blocks = torch.cuda.get_device_properties(distances.device).multi_processor_count
-        return _fused(distances, begins, widest, entropy, margin_weight, blocks)
+        return _fused(distances, tops, begins, widest, entropy, margin_weight, blocks)
     sizes = begins.diff()
     groups = torch.arange(len(sizes), device=begins.device).repeat_interleave(sizes)
-    state = _start(distances, groups, sizes, entropy, _scale(distances))
+    state = _start(distances, groups, sizes, entropy, _scale(tops, len(distances)))
     free = torch.ones_like(groups, dtype=torch.bool)
     medoids = []
     for step in range(len(sizes)):
@@ -87,16 +87,17 @@ def _entropies(size: int, device: torch.device) -> Tensor:
     return values.to(device)
 
 
-def _scale(distances: Tensor) -> Tensor:
+def _scale(tops: Tensor, size: int) -> Tensor:
     """The largest power of 2 with which N distances add up to less than 2^62."""
-    top = torch.frexp(distances.max().double()).exponent
-    places = (62 - len(distances).bit_length() - top).clamp(max=1000)
+    top = torch.frexp(tops.max().double()).exponent
+    places = (62 - size.bit_length() - top).clamp(max=1000)
     scale: Tensor = torch.ldexp(torch.ones_like(top, dtype=torch.float64), places)
     return scale
 
 
 def _fused(
     distances: Tensor,
+    tops: Tensor,
     begins: Tensor,
     widest: int,
     entropy: Tensor,
@@ -113,10 +114,10 @@ def _fused(
         kernel, shared, room = _kernel(distances, classes, widest, each)
         kernel.launch_together(
             *(blocks, THREADS, shared),
-            *(distances, distances.max(), begins, entropy),
+            *(distances, tops, begins, entropy),
             begins.new_zeros((classes, blocks, 2)),
             begins.new_empty((blocks, room), dtype=torch.uint8),
-            *(medoids, found, nmi, float(margin_weight), size, classes, room),
+            *(medoids, found, nmi, float(margin_weight), size, classes, room, len(tops)),
         )
     return found, nmi
 
