@@ -17,9 +17,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -39,7 +37,7 @@ static thread_local Index threadIdx;
 static Index blockIdx, gridDim;
 alignas(16) char shared[1 << 18];
 
-static std::unique_ptr<std::barrier<>> whole_block;
+static std::unique_ptr<std::barrier<>> whole_block, all_but_a_warp;
 static std::vector<std::unique_ptr<std::barrier<>>> warps;
 static std::vector<unsigned> slots;
 
@@ -47,17 +45,7 @@ static void yield() { sched_yield(); }  // to the blocks that are waited for
 
 static void __syncthreads() { whole_block->arrive_and_wait(); }
 
-// Barriers by name and number of threads.
-static std::mutex naming;
-static std::map<std::pair<unsigned, unsigned>, std::unique_ptr<std::barrier<>>> named;
-static std::barrier<>& barrier_of(unsigned name, unsigned threads) {
-    const std::lock_guard<std::mutex> lock(naming);
-    auto& found = named[{name, threads}];
-    if (!found) found = std::make_unique<std::barrier<>>(threads);
-    return *found;
-}
-static void __barrier_sync_count(unsigned name, unsigned threads) { barrier_of(name, threads).arrive_and_wait(); }
-static void barrier_arrive(unsigned name, unsigned threads) { (void)barrier_of(name, threads).arrive(); }
+static void __barrier_sync_count(unsigned, unsigned) { all_but_a_warp->arrive_and_wait(); }
 
 // What the 32 lanes of the warp have, in their order.
 template <class Use> static unsigned together(unsigned own, Use use) {
@@ -149,6 +137,7 @@ template <class Call> static bool launch(int blocks, int threads, size_t bytes, 
         blockIdx.x = block;
         gridDim.x = blocks;
         whole_block = std::make_unique<std::barrier<>>(threads);
+        all_but_a_warp = std::make_unique<std::barrier<>>(threads - 32);
         slots.resize(threads);
         for (int warp = 0; warp < threads / 32; warp++) warps.push_back(std::make_unique<std::barrier<>>(32));
         std::vector<std::thread> running;

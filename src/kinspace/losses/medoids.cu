@@ -9,8 +9,7 @@
 //
 // The second best of a step is the best of the next in seven of eight late steps. So while warp 0
 // scores the candidates and listens, the workers move the samples to that one; where it is not chosen,
-// they move them back. Its distances are on their way before the step begins: some of the workers, the
-// readers, fetch them as soon as warp 0 tells the guess.
+// they move them back.
 //
 // A step is some hundred instructions that wait for each other, and those that are not in the nearest
 // cache are slow: short code is faster here than unrolled loops.
@@ -25,10 +24,11 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 
-const int WARPS = THREADS / 32, WORKERS = WARPS - 1, READERS = WORKERS < 16 ? WORKERS : 16;
+const int WARPS = THREADS / 32, WORKERS = WARPS - 1;
 const unsigned EVERYONE = ~0u;
 #define FARTHEST __longlong_as_double(0x7ff0000000000000ll)
 struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
+const int AHEAD = 8 / PACK;  // of these on their way at a time
 #if WIDTH == 8
 typedef unsigned char Members;
 #elif WIDTH == 16
@@ -56,11 +56,7 @@ __device__ Message receive(const Slot* at) {
 __device__ void send(Slot* at, Message it) {
     asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(it.key), "l"((u64)it.from) : "memory");
 }
-
-// To warps that wait at a barrier of so many threads, this one included, which does not.
-__device__ void tell(int threads) { asm volatile("barrier.arrive 2, %0;" ::"r"(threads) : "memory"); }
 #else  // emulated
-void tell(int threads) { barrier_arrive(2, threads); }
 Message receive(const volatile Slot* at) { return yield(), Message{at->key, (unsigned)at->from}; }
 void send(volatile Slot* at, Message it) { at->key = it.key, at->from = it.from; }
 #endif
@@ -114,7 +110,7 @@ const int COUNTS = 3 * WIDE, LIMBS = COUNTS + 32;  // after cost, joint and clus
 struct Tables {
     unsigned* sums;  // (3, 2, EACH, LIMBS): by the step, of the guess and of another choice
     // a sample each
-    REAL *near, *rows;  // (2, padded): by the step, to its medoid; nearer to that it moves
+    REAL *near, *row;  // row less than near: it moves
     u16 *cluster, *class_at;
     // a class each
     u16 *start, *moving;  // where it begins, and the end; those of which samples move
@@ -137,40 +133,27 @@ __device__ void add_wide(unsigned* sum, i64 value) {
 
 __device__ i64 read_wide(const unsigned* sum) { return sum[0] + ((i64)sum[32] << 24) + ((i64)sum[64] << 48); }
 
-// Copy without waiting for it; `arrived` waits, for what this thread copies.
-__device__ void copy(Pack* to, const Pack* from) {
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800 && SHARED > 0
-    const unsigned there = __cvta_generic_to_shared(to);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(there), "l"(from), "n"(sizeof(Pack)) : "memory");
-#else
-    *to = *from;
-#endif
-}
-
-__device__ void arrived() {
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800 && SHARED > 0
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
 // The first word of a class in T_i.
 __device__ int word_of(int its_class, int begin) { return SINGLE ? its_class : its_class + begin / WIDTH; }
 
-// How near the samples are to a new medoid: a copy of its row, a pack a lane of a reader.
-__device__ void fetch(REAL* row, const REAL* __restrict__ to_it, int size, int thread) {
+// List the classes with samples nearer to a new medoid than to their own, and note how near they are.
+__device__ void scan(const Tables& of, const REAL* __restrict__ to_it, int size, int thread, unsigned mark, Counts& counts)
+{
 #pragma unroll 1
-    for (int first = thread * PACK; first < size; first += 32 * READERS * PACK)
-        copy((Pack*)(row + first), (const Pack*)(to_it + first));
-}
-
-// List the classes with samples nearer to it than to their own, once these packs are there.
-__device__ void scan(const Tables& of, const REAL* row, int size, int thread, unsigned mark, Counts& counts) {
-    arrived();
-#pragma unroll 1
-    for (int first = thread * PACK; first < size; first += 32 * READERS * PACK) {
-        const Pack apart = *(const Pack*)(row + first), near = *(const Pack*)(of.near + first);
+    for (int first = thread * AHEAD * PACK; first < size; first += 32 * WORKERS * AHEAD * PACK) {
+        Pack apart[AHEAD];
         unsigned movers = 0;
-        for (int each = 0; each < PACK; each++) movers |= (apart.at[each] < near.at[each]) << each;
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (first + k * PACK < size) apart[k] = *(const Pack*)(to_it + first + k * PACK);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (first + k * PACK < size) {
+                const Pack near = *(const Pack*)(of.near + first + k * PACK);
+                *(Pack*)(of.row + first + k * PACK) = apart[k];
+                for (int each = 0; each < PACK; each++)
+                    movers |= (apart[k].at[each] < near.at[each]) << (k * PACK + each);
+            }
 #pragma unroll 1
         for (; movers; movers &= movers - 1) {
             const int its_class = of.class_at[first + __ffs(movers) - 1];
@@ -182,7 +165,7 @@ __device__ void scan(const Tables& of, const REAL* row, int size, int thread, un
 
 // Move the samples of the listed classes: a class a warp, its samples one after the other.
 __device__ void move(
-    const Tables& of, const REAL* row, const REAL* __restrict__ distances, const int (&column)[EACH], double scale, int size, int step,
+    const Tables& of, const REAL* __restrict__ distances, const int (&column)[EACH], double scale, int size, int step,
     int lane, int worker, Counts& counts, unsigned* total, bool logs)
 {
     const int half = lane % 2 * 16;
@@ -195,13 +178,13 @@ __device__ void move(
 #pragma unroll 1
         do {
             const bool here = lane < WIDTH && first + lane < end;
-            unsigned moves = __ballot_sync(EVERYONE, here && row[first + lane] < of.near[first + lane]);
+            unsigned moves = __ballot_sync(EVERYONE, here && of.row[first + lane] < of.near[first + lane]);
 #pragma unroll 1
             for (; moves; moves &= moves - 1) {
                 const int bit = __ffs(moves) - 1, place = first + bit, old = of.cluster[place];
                 REAL to_it[EACH];
                 for (int e = 0; e < EACH; e++) to_it[e] = distances[(i64)place * size + column[e]];
-                const REAL was = of.near[place], now = row[place];
+                const REAL was = of.near[place], now = of.row[place];
                 int log = 0;
                 if (logs && lane == 0) log = atomicAdd(&counts.logged, 1);
                 for (int e = 0; e < EACH; e++) {
@@ -311,8 +294,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     of.log_cluster = take<u16>(here, LOGGED);
     char*& samples = SHARED > 0 ? here : there;
     of.near = take<REAL>(samples, size);
-    const int padded = (size + 3) / 4 * 4;
-    of.rows = take<REAL>(samples, 2 * padded);
+    of.row = take<REAL>(samples, size);
     of.cluster = take<u16>(samples, size);
     of.class_at = take<u16>(samples, size);
     of.start = take<u16>(samples, classes + 1);
@@ -323,7 +305,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     of.left = take<unsigned>(SHARED > 3 ? here : there, classes * EACH * 16);
 
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, worker = warp - 1;
-    const int reader = WORKERS - 1 - worker;  // the last workers, which seldom have samples to move
     REAL top = 0;
     for (int k = lane; k < parts; k += 32) top = max(top, tops[k]);
     for (int apart = 16; apart; apart /= 2) top = max(top, __shfl_xor_sync(EVERYONE, top, apart));
@@ -392,7 +373,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
         const int next = turn == 2 ? 0 : turn + 1, guess = guess_at[step % 2];
         Counts* const counts = counts_at[turn];
         unsigned* const sums = of.sums + turn * 2 * EACH * LIMBS;
-        REAL *const row = of.rows + step % 2 * padded, *const next_row = of.rows + (step + 1) % 2 * padded;
         // first with the guess, while warp 0 asks; then, where that was not all, with the one chosen
 #pragma unroll 1
         for (bool again = false;; again = true) {
@@ -446,32 +426,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
                     }
                 if (lane == 0) {
                     chosen_at[step % 2] = chosen.from - 1;
-                    guess_at[(step + 1) % 2] = second.key > 1 && step + 1 < classes ? (int)second.from - 1 : -1;
+                    guess_at[(step + 1) % 2] = second.key > 1 ? (int)second.from - 1 : -1;
                     counts_at[next][0] = counts_at[next][1] = {0, 0, 0};
                     if (blockIdx.x == 0) medoids[step] = chosen.from - 1;
                 }
-                __syncwarp();
-                tell(32 * (1 + READERS));
             } else if (warp > 0) {
                 const int candidate = again ? chosen_at[step % 2] : guess;
                 const bool listed = again && candidate == guess;
                 const bool other = again && !listed;
-                if (reader < READERS && candidate >= 0 && !listed) {
-                    if (again) fetch(row, distances + (i64)candidate * size, size, reader * 32 + lane);
-                    scan(of, row, size, reader * 32 + lane, 2 * step + 1 + again, counts[other]);
-                }
-                if (worker == 0 && !again)
+                if (candidate >= 0 && !listed)
+                    scan(of, distances + (i64)candidate * size, size, thread - 32, 2 * step + 1 + again, counts[other]);
+                if (worker == WORKERS - 1 && !again)
                     for (int k = lane; k < 2 * EACH * LIMBS; k += 32) of.sums[next * 2 * EACH * LIMBS + k] = 0;
                 __barrier_sync_count(1, 32 * WORKERS);
                 if (candidate >= 0 && (again || counts[other].samples <= LOGGED))
                     move(
-                        of, row, distances, column, scale, size, step, lane, worker, counts[other],
+                        of, distances, column, scale, size, step, lane, worker, counts[other],
                         sums + other * EACH * LIMBS, !again);
-                if (reader < READERS && !again) {
-                    __barrier_sync_count(2, 32 * (1 + READERS));
-                    const int later = guess_at[(step + 1) % 2];
-                    if (later >= 0) fetch(next_row, distances + (i64)later * size, size, reader * 32 + lane);
-                }
             }
             __syncthreads();
             const bool right = chosen_at[step % 2] == guess, tried = guess >= 0 && counts[0].samples <= LOGGED;

@@ -139,8 +139,7 @@ def _plan(
     width = next((bits for bits in WIDTHS if widest <= bits), WIDTHS[-1])
     single = widest <= width
     tables = [each * SUMS + LOGGED * (4 * each + item + 4)]  # of sums and moves: always there
-    padded = (size + 3) // 4 * 4
-    tables.append(padded * (3 * item + 4) + classes * 8 + 2)  # of samples and classes
+    tables.append(size * (2 * item + 4) + classes * 8 + 2)  # of samples and classes
     words = classes if single else classes + size // width + 1
     tables.append(words * each * 4 * width)  # the T_i
     tables += [(size + 1) * 8, classes * each * 64]  # f, the counts
