@@ -1,6 +1,5 @@
 """The greedy medoids of the clustering loss: against a loop with exact sums, ties, the kernel."""
 
-import functools
 import math
 import shutil
 from collections import Counter
@@ -11,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from emulated import EmulatedKernel
+from emulated import emulating
 from kinspace.distances import euclidean_distances, finite_distances
 from kinspace.losses import clustering, clustering_loss, medoids
 from kinspace.losses.medoids import greedy_medoids
@@ -24,7 +23,8 @@ SHAPES = [(1, 1, 2), (6, 1, 2), (7, 7, 2), (23, 4, 3), (64, 4, 8), (90, 30, 4)]
 def found(distances: Tensor, labels: Tensor, weight: float) -> tuple[list[int], float]:
     """For samples class after class."""
     _, begins, sizes = class_runs(labels)
-    medoids, nmi = greedy_medoids(distances, distances.max()[None], begins, int(sizes.max()), weight)
+    tops, widest = distances.amax(1), int(sizes.max())
+    medoids, nmi = greedy_medoids(distances, tops, begins, widest, weight)
     return medoids.tolist(), nmi.item()
 
 
@@ -140,12 +140,7 @@ def test_the_loss_is_the_same_in_float32_and_float64() -> None:
 def test_the_kernel_chooses_as_the_loop_does(
     shape: tuple[int, int, int], dtype: str, room: int, each: int, threads: int, tmp_path: Path
 ) -> None:
-    @functools.cache
-    def emulated(
-        source: Path, function: str, macros: tuple[str, ...], _: torch.device
-    ) -> EmulatedKernel:
-        return EmulatedKernel(source, function, macros, tmp_path)
-
+    emulated = emulating(tmp_path)
     points, labels = batch_by_class(*shape, seed=5)
     _, begins, sizes = class_runs(labels)
     entropy = medoids._entropies(len(labels), labels.device)
@@ -169,22 +164,17 @@ def test_the_kernel_chooses_as_the_loop_does(
 def test_the_kernels_of_the_loss_give_the_same_value_and_gradient(
     dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    @functools.cache
-    def emulated(
-        source: Path, function: str, macros: tuple[str, ...], _: torch.device
-    ) -> EmulatedKernel:
-        return EmulatedKernel(source, function, macros, tmp_path)
-
-    for size, each, weight, scale in ((70, 4, 1.0, 1), (45, 15, 0.5, 9), (6, 6, 1.0, 0), (5, 1, 0, 1)):
+    cases = [(70, 4, 1.0, 1), (45, 15, 0.5, 9), (6, 6, 1.0, 0), (5, 1, 0, 1)]
+    emulated = emulating(tmp_path)
+    for size, each, weight, scale in cases:
         points, labels = batch(size, each, 5, seed=each)
         points[1] = points[0]
         x = (scale * points).to(dtype)
         order, begins, sizes = class_runs(labels)
-        distances, tops = finite_distances(x[order])
-        widest = int(sizes.max())
-        found, nmi = greedy_medoids(distances, tops, begins, widest, weight)
+        distances, tops = finite_distances(x)(order)
+        found, nmi = greedy_medoids(distances, tops, begins, int(sizes.max()), weight)
         tables = x, distances, order, begins, found, nmi, weight
-        expected, slope = clustering._ends(*tables, widest)
+        expected, slope = clustering._ends(*tables)
         with mock.patch.multiple(clustering, built=emulated, THREADS=64, BLOCKS=2):
             value, slopes = clustering._fused(*tables)
         torch.testing.assert_close(value, expected)

@@ -7,6 +7,7 @@ The driver and NVRTC are called by ctypes, so that nothing must be built or inst
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -94,8 +95,12 @@ class CudaKernel:
         *more: None,
     ) -> None:
         blocks, threads, shared = shape
-        values = [_value(argument) for argument in arguments]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
+        # eight bytes each, of which a C int reads the lower four
+        values = [each.data_ptr() if isinstance(each, Tensor) else each for each in arguments]
+        types = "".join("d" if isinstance(each, float) else "q" for each in values)
+        packed = ctypes.create_string_buffer(struct.pack(types, *values))
+        first = ctypes.addressof(packed)
+        pointers = (ctypes.c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         size = blocks, 1, 1, threads, 1, 1, shared
         _check(by(self._function, *size, stream, pointers, *more))
@@ -116,12 +121,6 @@ def numbers(table: Tensor) -> tuple[str, str]:
     real = "double" if table.dtype == torch.float64 else "float"
     aligned = table.shape[-1] % 4 == 0  # rows begin at multiples of 16 bytes
     return f"REAL={real}", f"PACK={16 // table.element_size() if aligned else 1}"
-
-
-def _value(argument: Tensor | int | float) -> ctypes.c_void_p | ctypes.c_int | ctypes.c_double:
-    if isinstance(argument, Tensor):
-        return ctypes.c_void_p(argument.data_ptr())
-    return ctypes.c_int(argument) if isinstance(argument, int) else ctypes.c_double(argument)
 
 
 @lru_cache(None)

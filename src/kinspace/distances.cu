@@ -1,7 +1,9 @@
 // Distances from the products of rows around their mean, |c_i|^2 + |c_j|^2 - 2 c_i.c_j, in one pass:
-// pairs closer than CLOSE of these squares are done again by differences, as in `distances`.
+// pairs closer than CLOSE of these squares are done again by differences, as in `distances`. They come
+// in an order of their own, of which the products know nothing: a GPU makes these while the host still
+// looks for it.
 //
-// REAL: the type. PACK: numbers that are read at a time. THREADS: of a block. A warp has a strip of a
+// REAL: the type. PACK: numbers that are written at a time. THREADS: of a block. A warp has a strip of a
 // row, 32 PACK wide.
 
 typedef long long i64;
@@ -12,8 +14,9 @@ struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
 
 extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
     const REAL* __restrict__ products,  // (size, size)
-    const REAL* __restrict__ squares,   // |c_i|^2
     const REAL* __restrict__ rows,      // (size, dim)
+    const i64* __restrict__ order,      // which row comes at each place
+    const REAL* __restrict__ squares,   // |c_i|^2, a place each
     REAL* __restrict__ distances,
     REAL* __restrict__ tops,             // a block each: the largest of its distances
     double close_part, double largest, int size, int dim)
@@ -24,11 +27,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
     const int strips = (size + 32 * PACK - 1) / (32 * PACK);
     for (int strip = blockIdx.x * (THREADS / 32) + threadIdx.x / 32; strip < strips * size; strip += warps) {
         const int i = strip / strips, first = (strip % strips * 32 + lane) * PACK;
-        const i64 at = (i64)i * size + first;
+        const i64 row = order[i];
         const bool here = first < size;
         Pack result = {}, others = {};
         if (here) {
-            result = *(const Pack*)(products + at);
+            for (int k = 0; k < PACK; k++) result.at[k] = products[row * size + order[first + k]];
             others = *(const Pack*)(squares + first);
         }
         unsigned close = 0;
@@ -44,8 +47,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
             for (int k = 0; k < PACK; k++)
                 if (which >> k & 1) {
                     REAL sum = 0;
+                    const i64 other = order[j + k];
                     for (int d = lane; d < dim; d += 32) {
-                        const REAL apart = rows[(i64)i * dim + d] - rows[(i64)(j + k) * dim + d];
+                        const REAL apart = rows[row * dim + d] - rows[other * dim + d];
                         sum += apart * apart;
                     }
                     for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(EVERYONE, sum, step);
@@ -57,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
             result.at[k] = square < (REAL)INFINITE ? sqrt(max(square, (REAL)0)) : (REAL)largest;
             if (here) top = max(top, result.at[k]);
         }
-        if (here) *(Pack*)(distances + at) = result;
+        if (here) *(Pack*)(distances + (i64)i * size + first) = result;
     }
     for (int step = 16; step; step /= 2) top = max(top, __shfl_xor_sync(EVERYONE, top, step));
     if (lane == 0) top_of[threadIdx.x / 32] = top;

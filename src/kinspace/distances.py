@@ -64,37 +64,50 @@ def euclidean_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
 
 @full_precision
 @torch.no_grad()
-def finite_distances(x: Tensor) -> tuple[Tensor, Tensor]:
-    """`euclidean_distances` without a gradient, and the largest of them in each of some parts.
+def finite_distances(x: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """`euclidean_distances` without a gradient, of the rows in an order that is told later.
 
-    One that overflows is the largest number. On a GPU nothing waits for the number of close pairs,
-    as it does where these have a gradient.
+    What it returns takes the order, and gives the distances and the largest of them in each of some
+    parts. One that overflows is the largest number. On a GPU the host can look for the order while
+    products are made, and nothing waits for the number of close pairs, as it does where these have
+    a gradient.
 
-    >>> finite_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    >>> in_order = finite_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    >>> in_order(torch.tensor([1, 0]))
     (tensor([[0., 5.],
             [5., 0.]]), tensor([5.]))
     """
     if not x.is_cuda or _few(x, x) or not available():
-        distances = euclidean_distances(x)
-        distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
-        return distances, distances.max()[None]
+        return partial(_ordered, x)
     centered = x - x.mean(0)
-    products = centered @ centered.T
+    return partial(_ordered_from_products, x.contiguous(), centered @ centered.T)
+
+
+@torch.no_grad()
+def _ordered(x: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    distances = euclidean_distances(x.index_select(0, order))
+    distances.nan_to_num_(nan=torch.finfo(distances.dtype).max)
+    return distances, distances.max()[None]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _ordered_from_products(x: Tensor, products: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """From the products of the rows around their mean."""
     blocks = 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
     macros = *numbers(products), f"THREADS={THREADS}"
     with torch.cuda.device_of(x):
         kernel = built(SOURCE, "distances_of_products", macros, x.device)
-        return _from_products(products, x.contiguous(), kernel, blocks)
+        return _launch(kernel, blocks, products, x, order)
 
 
-def _from_products(
-    products: Tensor, x: Tensor, kernel: CudaKernel, blocks: int
+def _launch(
+    kernel: CudaKernel, blocks: int, products: Tensor, x: Tensor, order: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The distances of rows from the products of the rows around their mean."""
     distances, tops = torch.empty_like(products), products.new_empty(blocks)
-    squares = products.diagonal().contiguous()
+    squares = products.diagonal().index_select(0, order)
     limits = CLOSE, torch.finfo(x.dtype).max
-    kernel.launch(blocks, THREADS, products, squares, x, distances, tops, *limits, *x.shape)
+    tables = products, x, order, squares, distances, tops
+    kernel.launch(blocks, THREADS, *tables, *limits, *x.shape)
     return distances, tops
 
 

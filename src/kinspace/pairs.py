@@ -252,14 +252,16 @@ def _members(order: Array, first: Array, after: Array) -> Array:
 def _beside(labels: Tensor, *arrays: Array) -> tuple[Tensor, ...]:
     """The arrays on the labels' device, those of 8 bytes a value first.
 
-    In one piece: a copy to a GPU costs the same for three small arrays as for one.
+    In one piece: a copy to a GPU costs the same for three small arrays as for one. Without waiting
+    for what the GPU has to do before: of such memory the driver keeps a copy of its own.
     """
     tensors = tuple(map(torch.from_numpy, arrays))
     if labels.device.type == "cpu":
         return tensors
     whole = np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays])
-    there = torch.from_numpy(whole).to(labels.device).split([array.nbytes for array in arrays])
-    both = zip(there, tensors, strict=True)
+    there = torch.from_numpy(whole).to(labels.device, non_blocking=True)
+    pieces = there.split([array.nbytes for array in arrays])
+    both = zip(pieces, tensors, strict=True)
     return tuple(piece.view(tensor.dtype).view(tensor.shape) for piece, tensor in both)
 
 

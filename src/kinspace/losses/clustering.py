@@ -52,14 +52,15 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     checks.finite("margin_weight", margin_weight, at_least=0)
     x = embeddings.detach()
     with torch.no_grad():
+        # one that overflows is the farthest: no medoid is out of its reach
+        in_order = finite_distances(x)
         order, begins, sizes = class_runs(labels)
         widest = int(sizes.max())
-        # Class after class. One that overflows is the farthest: no medoid is out of its reach.
-        distances, tops = finite_distances(x[order])
+        distances, tops = in_order(order)  # class after class
         found, nmi = greedy_medoids(distances, tops, begins, widest, margin_weight)
         # on a GPU all that follows is launched while the medoids are still searched: nothing waits
         tables = x, distances, order, begins, found, nmi, margin_weight
-        value, slope = _fused(*tables) if x.is_cuda and available() else _ends(*tables, widest)
+        value, slope = _fused(*tables) if x.is_cuda and available() else _ends(*tables)
     return with_slopes(value, (embeddings, slope))
 
 
@@ -71,10 +72,9 @@ def _ends(
     found: Tensor,
     nmi: Tensor,
     margin_weight: float,
-    widest: int,
 ) -> tuple[Tensor, Callable[[], Tensor]]:
     """The loss, from the medoids found, and how to make its gradient."""
-    true = _class_medoids(distances, begins, widest)
+    true = _class_medoids(distances, begins, int(begins.diff().max()))
     both = order[torch.stack((true, found))]
     both = torch.empty_like(both).index_copy_(1, order, both).flatten()
     apart = x - x.index_select(0, both).view(2, *x.shape)
