@@ -53,7 +53,7 @@ def greedy_medoids(
     """The medoid each sample ends with, of as many as there are classes, and their NMI.
 
     Samples class after class; begins: where each class begins, and the end; widest: the samples of
-    the largest. distances: finite, symmetric, row after row; tops: the largest of them in any parts.
+    the largest. distances: finite, symmetric, row after row; tops: their largest in any parts.
 
     >>> x, begins = torch.tensor([0.0, 1.0, 9.0, 10.0]), torch.tensor([0, 2, 4])
     >>> greedy_medoids((x[:, None] - x).abs(), torch.tensor([10.0]), begins, 2, 1.0)
