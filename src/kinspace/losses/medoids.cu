@@ -17,8 +17,9 @@
 // REAL: the type of the distances. EACH: candidates a lane. SHARED: how many of the tables of samples,
 // of the T_i, of f, and of counts are in shared memory; what is not is in the workspace, slower.
 // WIDTH: samples of a class in a word of T_i, SINGLE: whether all are in one. LISTENED: blocks a lane
-// listens to. PACK: distances that are read at a time. LOGGED: moves of a guess, at most. Sums are
-// exact, so their order is free. Places, clusters and counts have 16 bits: up to 65,535 samples.
+// listens to. PACK: distances that are read at a time, SCANNED: by a thread in all before it looks at
+// them. LOGGED: moves of a guess, at most. Sums are exact, so their order is free. Places, clusters
+// and counts have 16 bits: up to 65,535 samples.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -28,7 +29,7 @@ const int WARPS = THREADS / 32, WORKERS = WARPS - 1;
 const unsigned EVERYONE = ~0u;
 #define FARTHEST __longlong_as_double(0x7ff0000000000000ll)
 struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
-const int AHEAD = 8 / PACK;  // of these on their way at a time
+const int AHEAD = SCANNED / PACK;  // of these on their way at a time
 #if WIDTH == 8
 typedef unsigned char Members;
 #elif WIDTH == 16

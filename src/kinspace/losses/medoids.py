@@ -36,7 +36,7 @@ CHUNK = 512  # samples whose rows are worked on at a time: bounds the memory of 
 BITS = 40  # binary places of n log n
 # of the kernel
 SOURCE = Path(__file__).with_name("medoids.cu")
-THREADS = 896
+THREADS = 640
 LANES = 32
 LISTENED = 5  # blocks that a lane listens to, at most
 LOGGED = 24  # moves of a guess, at most: many are seldom right
@@ -154,6 +154,7 @@ def _plan(
         "SINGLE": int(single),
         "LISTENED": math.ceil(size / (LANES * LANES * each)),
         "LOGGED": LOGGED,
+        "SCANNED": 4 if size <= 4 * (threads - LANES) else 8,
     }
     named = tuple(f"{name}={value}" for name, value in macros.items())
     return named, bytes_to[shared], bytes_to[-1] - bytes_to[shared]
