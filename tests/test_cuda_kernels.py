@@ -18,6 +18,7 @@ COMPILED = {
         (*medoids._plan(8, 8001, 100, 99, 2, medoids.THREADS, 2**16)[0], "REAL=double", "PACK=1"),
     ],
     clustering.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
+    distances.DIFFERENCES: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     distances.SOURCE: [
         ("REAL=float", "PACK=4", "THREADS=512"),
         ("REAL=double", "PACK=1", "THREADS=512"),

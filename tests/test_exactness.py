@@ -18,7 +18,7 @@ import kinspace.numerics
 import kinspace.regularizers
 import loops
 from batches import DEGENERATE_BATCHES, Batch, random_batch
-from emulated import EmulatedKernel
+from emulated import EmulatedKernel, emulating
 from gradients import Result, disagreement, evaluate
 from kinspace import cuda_kernels, distances
 from kinspace.distances import euclidean_distances, squared_distances
@@ -411,6 +411,29 @@ def test_the_kernel_of_distances_does_close_pairs_again(
     assert tops.max() == found.max()
     largest = torch.finfo(dtype).max
     assert torch.equal(farthest, torch.full((4, 4), largest, dtype=dtype).fill_diagonal_(0))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((70, 5, 20), torch.float32), ((3, 67, 130), torch.float64)]
+)
+def test_the_kernels_of_differences_give_squares_and_their_gradient(
+    shape: tuple[int, int, int], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows, columns, dim = shape
+    x = torch.randn(rows, dim, dtype=dtype, generator=generator)
+    y = torch.randn(columns, dim, dtype=dtype, generator=generator)
+    y[0] = x[1] + 1e-3
+    grad = torch.randn(rows, columns, dtype=dtype, generator=generator)
+    with mock.patch.object(distances, "built", emulating(tmp_path)):
+        squares, pull = distances._by_differences(x, y)
+        by_x, by_y = pull(grad)
+    apart = x.double()[:, None] - y.double()
+    torch.testing.assert_close(squares.double(), apart.square().sum(2), rtol=2e-6, atol=0)
+    flow = 2 * grad.double()[..., None] * apart
+    torch.testing.assert_close(by_x.double(), flow.sum(1), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(by_y.double(), -flow.sum(0), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -35,9 +35,12 @@ SMALL_ON_GPU = 2**24  # there it takes some microseconds, and the host need not 
 CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
 CHUNK = 2**22  # numbers of differences made at a time
 LISTED = 4  # tables of all pairs: listed ones are done one by one if their differences need less
-# of the kernel
+# of the kernels
 SOURCE = Path(__file__).with_suffix(".cu")
 THREADS = 512
+DIFFERENCES = Path(__file__).with_name("differences.cu")
+TILE, TILE_THREADS = 64, 256
+LARGE_ON_GPU = 2**32  # numbers of differences above which products are faster
 
 
 @full_precision
@@ -171,6 +174,10 @@ def cross_distances_with_pull(
     >>> squares, pull(torch.tensor([[1.0]]))
     (tensor([[9.]]), (tensor([[-6.]]), tensor([[6.]])))
     """
+    all_of_them = len(x) * len(y) * x.shape[1]
+    compiling = torch.compiler.is_compiling()
+    if x.is_cuda and available() and all_of_them <= LARGE_ON_GPU and not compiling:
+        return _by_differences(x.contiguous(), y.contiguous())
     if _few(x, y):
         apart = x[:, None] - y
         return apart.square().sum(-1), lambda grad: (
@@ -181,6 +188,29 @@ def cross_distances_with_pull(
     around = x - middle, y - middle
     squares, pairs = _product_form(x, y, *around)
     return squares, lambda grad: _cross_pulled(grad, (x, y), around, pairs)
+
+
+def _by_differences(
+    x: Tensor, y: Tensor
+) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+    """`cross_distances_with_pull` in a kernel each, for any rows: three launches."""
+    squares, (rows, dim), columns = x.new_empty(len(x), len(y)), x.shape, len(y)
+    macros = numbers(x)[0], f"THREADS={TILE_THREADS}"
+
+    def launch(function: str, result: Tensor, *arguments: Tensor | int) -> Tensor:
+        blocks = math.ceil(len(result) / TILE) * math.ceil(result.shape[1] / TILE)
+        with torch.cuda.device_of(x):
+            built(DIFFERENCES, function, macros, x.device).launch(blocks, TILE_THREADS, *arguments)
+        return result
+
+    def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
+        grad, by_x, by_y = grad.contiguous(), torch.empty_like(x), torch.empty_like(y)
+        name = "pull_of_differences"
+        launch(name, by_x, grad, x, y, by_x, rows, columns, dim, 0)
+        return by_x, launch(name, by_y, grad, y, x, by_y, columns, rows, dim, 1)
+
+    launch("squares_of_differences", squares, x, y, squares, rows, columns, dim)
+    return squares, pull
 
 
 @torch.no_grad()
