@@ -8,11 +8,15 @@ import torch
 
 import kinspace
 from kinspace import cuda_kernels, distances
-from kinspace.losses import clustering, medoids
+from kinspace.losses import almn, clustering, medoids
 
 pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
 # With what they are compiled.
 COMPILED = {
+    almn.SOURCE: [
+        ("REAL=float", "THREADS=128", "CLIPPED=1"),
+        ("REAL=double", "THREADS=128", "CLIPPED=0"),
+    ],
     medoids.SOURCE: [
         (*medoids._plan(4, 4096, 1024, 4, 1, medoids.THREADS, 2**18)[0], "REAL=float", "PACK=4"),
         (*medoids._plan(8, 8001, 100, 99, 2, medoids.THREADS, 2**16)[0], "REAL=double", "PACK=1"),

@@ -22,7 +22,7 @@ from emulated import EmulatedKernel, emulating
 from gradients import Result, disagreement, evaluate
 from kinspace import cuda_kernels, distances
 from kinspace.distances import euclidean_distances, squared_distances
-from kinspace.losses import n_pair
+from kinspace.losses import almn, n_pair
 from methods import METHODS, Method
 from reference_cases import Case, mapped_cases, read
 from tables import TABLES, lengths, squares
@@ -411,6 +411,27 @@ def test_the_kernel_of_distances_does_close_pairs_again(
     assert tops.max() == found.max()
     largest = torch.finfo(dtype).max
     assert torch.equal(farthest, torch.full((4, 4), largest, dtype=dtype).fill_diagonal_(0))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
+@pytest.mark.parametrize(("dtype", "margin"), [("float32", "clipped"), ("float64", "printed")])
+def test_the_kernel_of_virtual_points_gives_what_the_loss_needs_of_them(
+    dtype: str, margin: str, tmp_path: Path
+) -> None:
+    for dim, classes in ((3, 4), (40, 3), (5, 1)):
+        generator = torch.Generator().manual_seed(dim)
+        x = torch.randn(11, dim, dtype=getattr(torch, dtype), generator=generator)
+        own = torch.randn(x.shape, dtype=x.dtype, generator=generator)
+        x[2], own[3], own[4], x[5], own[5] = 0, 0, x[4], 0, 0
+        labels = torch.arange(len(x)) % classes
+        rows = almn.polar(x)
+        nearest = almn._nearest(own @ x.T, rows[2], labels[:, None] == labels)
+        strength = almn._strength(rows, own, nearest, 2.0, margin)
+        expected, slope = almn._positive(x, rows, own, strength)
+        with mock.patch.object(almn, "built", emulating(tmp_path)):
+            positive, slopes = almn._fused(x, own, nearest, 2.0, margin)
+        torch.testing.assert_close(positive, expected)
+        torch.testing.assert_close(slopes(), slope(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")

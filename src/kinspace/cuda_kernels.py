@@ -18,6 +18,7 @@ from torch import Tensor
 
 __all__ = ["CudaKernel", "available", "built", "compiled", "numbers", "shared_room"]
 
+HEADER = Path(__file__).with_name("warp.h")  # what a source may include
 STATIC = 1024  # bytes of shared memory left to what a kernel names itself
 # of the driver's cuda.h
 SHARED_PER_BLOCK = 97  # device attribute: what a kernel may ask for
@@ -34,7 +35,13 @@ def compiled(source: Path, architecture: str, macros: Sequence[str] = ()) -> byt
     nvrtc, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
     options = [f"--gpu-architecture={architecture}", *(f"-D{macro}" for macro in macros)]
     text, name = source.read_bytes(), source.name.encode()
-    _check_nvrtc(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None))
+    header, included = ctypes.c_char_p(HEADER.read_bytes()), ctypes.c_char_p(HEADER.name.encode())
+    _check_nvrtc(
+        nvrtc.nvrtcCreateProgram(
+            *(ctypes.byref(program), text, name),
+            *(1, ctypes.byref(header), ctypes.byref(included)),
+        )
+    )
     try:
         words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         failed = nvrtc.nvrtcCompileProgram(program, len(options), words)

@@ -4,7 +4,7 @@
 //
 // REAL: the type. THREADS: of a block.
 
-typedef long long i64;
+#include "warp.h"
 
 const int TILE = 64, OWN = 4, SIDE = TILE / OWN, STEP = 16, PITCH = TILE + 4;
 static_assert(THREADS == SIDE * SIDE, "a thread for each part of a tile");

@@ -6,10 +6,8 @@
 // REAL: the type. PACK: numbers that are written at a time. THREADS: of a block. A warp has a strip of a
 // row, 32 PACK wide.
 
-typedef long long i64;
+#include "warp.h"
 
-const unsigned EVERYONE = ~0u;
-#define INFINITE __longlong_as_double(0x7ff0000000000000ll)
 struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
 
 extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
@@ -52,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
                         const REAL apart = rows[row * dim + d] - rows[other * dim + d];
                         sum += apart * apart;
                     }
-                    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(EVERYONE, sum, step);
+                    sum = sum_of_warp(sum);
                     if (lane == from) result.at[k] = sum;
                 }
         }
@@ -63,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) distances_of_products(
         }
         if (here) *(Pack*)(distances + (i64)i * size + first) = result;
     }
-    for (int step = 16; step; step /= 2) top = max(top, __shfl_xor_sync(EVERYONE, top, step));
+    top = top_of_warp(top);
     if (lane == 0) top_of[threadIdx.x / 32] = top;
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -25,11 +25,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
+from kinspace.cuda_kernels import available, built, numbers
 from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import center_softmax
 from kinspace.numerics import full_precision, unit
@@ -38,6 +40,9 @@ from kinspace.slopes import polar, with_slopes
 __all__ = ["ALMN", "almn_loss", "virtual_points"]
 
 MARGINS = ("clipped", "printed")
+# of the kernel
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 128
 
 
 @full_precision
@@ -70,10 +75,28 @@ def _loss(
     rows = polar(x)
     logits = own @ x.T  # (batch, batch)
     same = labels[:, None] == labels
-    strength = _strength(rows, own, logits, same, (beta, margin))
-    positive = _positive(x, rows, own, strength)
+    nearest = _nearest(logits, rows[2], same)
+    if x.is_cuda and available() and not torch.compiler.is_compiling():
+        positive = _fused(x.contiguous(), own, nearest, beta, margin)
+    else:
+        positive = _positive(x, rows, own, _strength(rows, own, nearest, beta, margin))
     value, slope = center_softmax(x, rows[0], own, logits, same, positive, norm_weight)
     return with_slopes(value, (embeddings, slope))
+
+
+@torch.no_grad()
+def _fused(
+    x: Tensor, own: Tensor, nearest: tuple[Tensor, Tensor], beta: float, margin: str
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """`_positive` and `_strength` in one kernel."""
+    positive, slopes, (closeness, places) = x.new_empty(len(x), 1), torch.empty_like(x), nearest
+    macros = numbers(x)[0], f"THREADS={THREADS}", f"CLIPPED={int(margin == 'clipped')}"
+    tables = x, own, places, closeness, positive, slopes
+    with torch.cuda.device_of(x):
+        kernel = built(SOURCE, "virtual_points", macros, x.device)
+        blocks = math.ceil(len(x) / (THREADS // 32))
+        kernel.launch(blocks, THREADS, *tables, float(beta), torch.finfo(x.dtype).tiny, *x.shape)
+    return positive, lambda: slopes
 
 
 @torch.no_grad()
@@ -123,7 +146,9 @@ def virtual_points(
     labels, own = _own_centers(embeddings, labels, centers, beta, margin)
     x = embeddings.detach()
     same = labels[:, None] == labels
-    strength = _strength(polar(x), own, own @ x.T, same, (beta, margin))
+    rows = polar(x)
+    nearest = _nearest(own @ x.T, rows[2], same)
+    strength = _strength(rows, own, nearest, beta, margin)
     length = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
     step = strength * length  # M ||x - c||, (batch, 1)
     moved = torch.addcmul(embeddings, step, unit(embeddings - own))
@@ -141,24 +166,30 @@ def _own_centers(
 
 
 @torch.no_grad()
+def _nearest(logits: Tensor, divisors: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
+    """How close the nearest negative of each sample is, -inf where there is none, and which."""
+    # the cosines but for the length of the center, the same for all of a row
+    values, indices = (logits / divisors.T).masked_fill_(same, -math.inf).max(1)
+    return values, indices
+
+
+@torch.no_grad()
 def _strength(
     rows: tuple[Tensor, Tensor, Tensor],
     own: Tensor,
-    logits: Tensor,
-    same: Tensor,
-    options: tuple[float, str],
+    nearest: tuple[Tensor, Tensor],
+    beta: float,
+    margin: str,
 ) -> Tensor:
     """beta k, (batch, 1): k from the angles of the sample and of the nearest negative."""
-    (_, toward, divisors), centers, (beta, margin) = rows, unit(own), options
-    # the cosines but for the length of the center, the same for all of a row
-    nearest = (logits / divisors.T).masked_fill_(same, -math.inf).max(1)
-    pair = torch.stack([toward.index_select(0, nearest.indices), toward])  # (2, batch, dim)
+    (_, toward, _), centers, (closeness, places) = rows, unit(own), nearest
+    pair = torch.stack([toward.index_select(0, places), toward])  # (2, batch, dim)
     # half the angle of two unit vectors; unlike an arc cosine exact for small ones too
     apart = torch.linalg.vector_norm(pair - centers, dim=2)
     half = torch.atan2(apart, torch.linalg.vector_norm(pair + centers, dim=2))
     gap = torch.sub(*half.unbind())  # 0 for a center of 0, which is at one angle from all
     gap = gap.clamp_(min=0) if margin == "clipped" else gap.abs_()
-    return gap.sin_().mul_(2 * beta).masked_fill_(nearest.values == -math.inf, 0)[:, None]
+    return gap.sin_().mul_(2 * beta).masked_fill_(closeness == -math.inf, 0)[:, None]
 
 
 class ALMN(nn.Module):

@@ -4,16 +4,9 @@
 // REAL: the type. THREADS: of a block. Samples are by their place in the order of the classes, rows
 // and slopes by the batch's.
 
-typedef long long i64;
+#include "warp.h"
 
 const int WARPS = THREADS / 32;
-const unsigned EVERYONE = ~0u;
-#define INFINITE __longlong_as_double(0x7ff0000000000000ll)
-
-template <class T> __device__ T sum_of_warp(T x) {
-    for (int apart = 16; apart; apart /= 2) x += __shfl_xor_sync(EVERYONE, x, apart);
-    return x;
-}
 
 // A block has a class: it finds the sample with the smallest summed distance to the others, the first
 // of equal ones, and takes every sample from that to the medoid that was found for it.
@@ -56,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) class_terms(
         if (lane == 0) gaps[p] = lengths[0] - lengths[1];
         for (int k = 0; k < 2; k++) {
             if (to[k] == own) continue;
-            const REAL divisor = (lengths[k] <= (REAL)tiny ? (REAL)INFINITE : lengths[k]) * (k ? -1 : 1);
+            const REAL divisor = without_zero(lengths[k], tiny) * (k ? -1 : 1);
             for (int d = lane; d < dim; d += 32) {
                 const REAL slope = (rows[own + d] - rows[to[k] + d]) / divisor;
                 atomicAdd(slopes + own + d, slope);

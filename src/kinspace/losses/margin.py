@@ -20,7 +20,7 @@ from torch.nn import functional
 from kinspace import checks
 from kinspace.distances import LISTED, SMALL_ON_GPU, listed_distances_with_pull
 from kinspace.draws import Draws
-from kinspace.miners.distance_weighted import drawn_negatives
+from kinspace.miners.distance_weighted import beside_negatives
 from kinspace.numerics import full_precision, zero_of
 from kinspace.pairs import class_table
 from kinspace.slopes import unit_with_pull, with_slopes
@@ -155,8 +155,8 @@ def _drawn_loss(
         return zero_of(embeddings, boundary)
     x, pull_unit = unit_with_pull(embeddings)
     cutoffs = (module.cutoff, module.nonzero_cutoff)
-    negative = drawn_negatives(x, index, generator, cutoffs)
-    distances, pull = _distances_with_pull(x, torch.cat([index, negative], 1))
+    both = beside_negatives(x, index, generator, cutoffs)
+    distances, pull = _distances_with_pull(x, both)
     both = distances.unflatten(1, (2, -1)).transpose(0, 1)  # (2, batch, class)
     own = boundary.detach().to(x.dtype).index_select(0, labels)[:, None]
     value, slopes = _hinges(both, own, module.margin, positive)

@@ -21,13 +21,12 @@
 // them. LOGGED: moves of a guess, at most. Sums are exact, so their order is free. Places, clusters
 // and counts have 16 bits: up to 65,535 samples.
 
-typedef long long i64;
+#include "warp.h"
+
 typedef unsigned long long u64;
 typedef unsigned short u16;
 
 const int WARPS = THREADS / 32, WORKERS = WARPS - 1;
-const unsigned EVERYONE = ~0u;
-#define FARTHEST __longlong_as_double(0x7ff0000000000000ll)
 struct alignas(PACK * sizeof(REAL)) Pack { REAL at[PACK]; };
 const int AHEAD = SCANNED / PACK;  // of these on their way at a time
 #if WIDTH == 8
@@ -80,7 +79,7 @@ __device__ Message best_of_warp(Message it) {
 
 // Larger for larger scores; at least 2, so that 1 is left for a candidate that is taken.
 __device__ u64 ordered(double score) {
-    const i64 bits = __double_as_longlong(score == score ? score + 0.0 : -FARTHEST);
+    const i64 bits = __double_as_longlong(score == score ? score + 0.0 : -INFINITE);
     return bits < 0 ? ~bits : bits | 1ull << 63;
 }
 
@@ -308,8 +307,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, worker = warp - 1;
     REAL top = 0;
     for (int k = lane; k < parts; k += 32) top = max(top, tops[k]);
-    for (int apart = 16; apart; apart /= 2) top = max(top, __shfl_xor_sync(EVERYONE, top, apart));
-    const int places = fraction_places(top, size);
+    const int places = fraction_places(top_of_warp(top), size);
     const double scale = power_of_2(places), unit = power_of_2(-places);
     int own[EACH], column[EACH];
     for (int e = 0; e < EACH; e++) {
@@ -322,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) greedy_steps(
     for (int p = thread; p <= size; p += THREADS) of.entropy[p] = entropy_of[p];
 #pragma unroll 1
     for (int p = thread; p < size; p += THREADS) {
-        of.near[p] = FARTHEST;
+        of.near[p] = INFINITE;
         of.cluster[p] = 0;
     }
 #pragma unroll 1

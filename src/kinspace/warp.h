@@ -1,0 +1,19 @@
+// What our kernels have in common. Threads are in warps of 32 lanes.
+
+typedef long long i64;
+
+const unsigned EVERYONE = ~0u;  // all lanes of a warp
+#define INFINITE __longlong_as_double(0x7ff0000000000000ll)
+
+template <class T> __device__ T sum_of_warp(T x) {
+    for (int apart = 16; apart; apart /= 2) x += __shfl_xor_sync(EVERYONE, x, apart);
+    return x;
+}
+
+template <class T> __device__ T top_of_warp(T x) {
+    for (int apart = 16; apart; apart /= 2) x = max(x, __shfl_xor_sync(EVERYONE, x, apart));
+    return x;
+}
+
+// To divide by a length: infinity for 0, so that the quotient is 0; for tiny ones too, which overflow.
+template <class T> __device__ T without_zero(T length, double tiny) { return length <= (T)tiny ? (T)INFINITE : length; }
