@@ -29,15 +29,8 @@ class EmulatedKernel:
         file = folder / "emulated.cpp"
         file.write_text(f'#include "cuda_emulator.h"\n{text}\n{main}\n', encoding="utf-8")
         options = [f"-D{macro}" for macro in macros]
-        options += [
-            "-std=c++20",
-            "-O1",
-            "-ffp-contract=off",
-            "-pthread",
-            f"-I{HERE}",
-            f"-I{HEADER.parent}",
-        ]
-        options += ["-fsanitize=alignment", "-fno-sanitize-recover"]
+        options += [f"-I{HERE}", f"-I{HEADER.parent}", "-std=c++20", "-O1", "-pthread"]
+        options += ["-ffp-contract=off", "-fsanitize=alignment", "-fno-sanitize-recover"]
         command = ["g++", *options, str(file), "-o", str(self.program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
