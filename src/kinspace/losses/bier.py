@@ -27,7 +27,7 @@ from torch.nn import functional
 from kinspace import checks
 from kinspace.learners import checked_groups, group_sizes
 from kinspace.numerics import full_precision
-from kinspace.pairs import different_pairs, same_pairs
+from kinspace.pairs import different_pairs
 from kinspace.slopes import unit_with_pull, with_slopes
 
 __all__ = ["BIER", "bier_loss"]
@@ -64,22 +64,25 @@ def bier_loss(
 def _value_and_slope(
     embeddings: Tensor, labels: Tensor, sizes: list[int], deviance: tuple[float, float, float]
 ) -> tuple[Tensor, Tensor]:
-    scale, margin, cost = deviance
-    same, different = same_pairs(labels), different_pairs(labels)
-    one = embeddings.new_ones(())
-    steepness = torch.where(different, -cost * scale * one, scale * one)
-    shares = same * (one / (len(sizes) * same.sum()).clamp(min=1))
-    shares += different * (one / (len(sizes) * different.sum()).clamp(min=1))
-    value, slopes, weights, ensemble = torch.zeros_like(one), [], shares, torch.zeros_like(one)
+    (scale, margin, cost), learners = deviance, len(sizes)
+    different = different_pairs(labels)
+    steepness = embeddings.new_full(different.shape, scale)
+    steepness.masked_fill_(different, -cost * scale)
+    count = different.sum()
+    counts = torch.stack((count, len(labels) * (len(labels) - 1) - count))  # different, same
+    means = counts.mul_(learners).clamp_(min=1).to(steepness.dtype).reciprocal_()
+    weights = shares = torch.where(different, means[0], means[1]).fill_diagonal_(0)
+    logs, slopes, ensemble = [], [], steepness
     for place, part in enumerate(embeddings.split(sizes, 1)):
         x, pull = unit_with_pull(part)
         z = (x @ x.T).sub_(margin).mul_(steepness)  # (batch, batch)
-        value = value - (functional.logsigmoid(z) * weights).sum()
+        logs.append(functional.logsigmoid(z).mul_(weights).sum())
         # of a symmetric table: each cosine belongs to both of its samples
         slopes.append(pull((z.neg().sigmoid_() * weights).mul_(steepness) @ x).mul_(-2))
-        ensemble = torch.lerp(ensemble, z, 2 / (place + 2))
-        weights = ensemble.neg().sigmoid_().mul_(shares)
-    return value, torch.cat(slopes, 1)
+        if place + 1 < learners:
+            ensemble = torch.lerp(ensemble, z, 2 / (place + 2)) if place else z
+            weights = ensemble.neg().sigmoid_().mul_(shares)
+    return torch.stack(logs).sum().neg_(), torch.cat(slopes, 1)
 
 
 def _check_options(scale: float, margin: float, cost: float) -> None:
