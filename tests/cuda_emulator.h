@@ -112,6 +112,7 @@ static double __longlong_as_double(long long x) { return reread<double>(x); }
 struct Argument {
     const char* text;
     template <class T> operator T*() const {
+        if (std::strcmp(text, "0") == 0) return nullptr;
         const int file = open(text, O_RDWR);
         struct stat about;
         if (file < 0 || fstat(file, &about)) std::abort();

@@ -24,8 +24,8 @@ COMPILED = {
     clustering.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     distances.DIFFERENCES: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     distances.SOURCE: [
-        ("REAL=float", "PACK=4", "THREADS=512"),
-        ("REAL=double", "PACK=1", "THREADS=512"),
+        ("REAL=float", "PACK=4", "THREADS=512", *distances.FINITE),
+        ("REAL=double", "PACK=1", "THREADS=512", *distances.SQUARES),
     ],
 }
 

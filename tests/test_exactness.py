@@ -396,15 +396,19 @@ def test_the_kernel_of_distances_does_close_pairs_again(
     centered = x - x.mean(0)
     products = centered @ centered.T
     with mock.patch.object(distances, "THREADS", 64):
-        macros = *cuda_kernels.numbers(products), "THREADS=64"
+        macros = *cuda_kernels.numbers(products), "THREADS=64", *distances.FINITE
         kernel = EmulatedKernel(distances.SOURCE, "distances_of_products", macros, tmp_path)
         order = torch.randperm(size, generator=torch.Generator().manual_seed(1))
         found, tops = distances._launch(kernel, 2, (products + products.T) / 2, x, order)
         unknown = torch.full((4, 4), math.nan, dtype=dtype).fill_diagonal_(1)
         zeros = torch.zeros(4, 1, dtype=dtype)
-        farthest, _ = distances._launch(kernel, 1, unknown, zeros, torch.arange(4))
+        farthest, _ = distances._launch(kernel, 1, unknown, zeros, None)
+        macros = *macros[:-2], *distances.SQUARES
+        kernel = EmulatedKernel(distances.SOURCE, "distances_of_products", macros, tmp_path)
+        squares, _ = distances._launch(kernel, 3, (products + products.T) / 2, x, None)
     exact = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
     torch.testing.assert_close(found.double(), exact[order][:, order], rtol=1e-5, atol=0)
+    torch.testing.assert_close(squares.double(), exact.square(), rtol=1e-5, atol=0)
     place = order.argsort()
     assert found[place[6], place[31]] == 0
     assert torch.equal(found, found.T)
@@ -448,8 +452,8 @@ def test_the_kernels_of_differences_give_squares_and_their_gradient(
     y[0] = x[1] + 1e-3
     grad = torch.randn(rows, columns, dtype=dtype, generator=generator)
     with mock.patch.object(distances, "built", emulating(tmp_path)):
-        squares, pull = distances._by_differences(x, y)
-        by_x, by_y = pull(grad)
+        squares = distances._squares_apart(x, y)
+        by_x, by_y = distances._pulled_to_each(grad, x, y)
     apart = x.double()[:, None] - y.double()
     torch.testing.assert_close(squares.double(), apart.square().sum(2), rtol=2e-6, atol=0)
     flow = 2 * grad.double()[..., None] * apart

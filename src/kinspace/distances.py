@@ -38,6 +38,7 @@ LISTED = 4  # tables of all pairs: listed ones are done one by one if their diff
 # of the kernels
 SOURCE = Path(__file__).with_suffix(".cu")
 THREADS = 512
+FINITE, ROOTS, SQUARES = ("ROOT=1", "FINITE=1"), ("ROOT=1", "FINITE=0"), ("ROOT=0", "FINITE=0")
 DIFFERENCES = Path(__file__).with_name("differences.cu")
 TILE, TILE_THREADS = 64, 256
 LARGE_ON_GPU = 2**32  # numbers of differences above which products are faster
@@ -82,8 +83,7 @@ def finite_distances(x: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """
     if not x.is_cuda or _few(x, x) or not available():
         return partial(_ordered, x)
-    centered = x - x.mean(0)
-    return partial(_ordered_from_products, x.contiguous(), centered @ centered.T)
+    return partial(_from_products, x, _products(x), FINITE)
 
 
 @torch.no_grad()
@@ -93,23 +93,32 @@ def _ordered(x: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     return distances, distances.max()[None]
 
 
+def _products(x: Tensor) -> Tensor:
+    """Of all pairs of rows around their mean."""
+    centered = x - x.mean(0)
+    return centered @ centered.T
+
+
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _ordered_from_products(x: Tensor, products: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """From the products of the rows around their mean."""
+def _from_products(
+    x: Tensor, products: Tensor, form: tuple[str, str], order: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The distances by a kernel, and their largest in some parts; order: that of the rows."""
     blocks = 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
-    macros = *numbers(products), f"THREADS={THREADS}"
+    macros = *numbers(products), f"THREADS={THREADS}", *form
     with torch.cuda.device_of(x):
         kernel = built(SOURCE, "distances_of_products", macros, x.device)
-        return _launch(kernel, blocks, products, x, order)
+        return _launch(kernel, blocks, products, x.contiguous(), order)
 
 
 def _launch(
-    kernel: CudaKernel, blocks: int, products: Tensor, x: Tensor, order: Tensor
+    kernel: CudaKernel, blocks: int, products: Tensor, x: Tensor, order: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     distances, tops = torch.empty_like(products), products.new_empty(blocks)
-    squares = products.diagonal().index_select(0, order)
+    squares = products.diagonal()
+    squares = squares.contiguous() if order is None else squares.index_select(0, order)
     limits = CLOSE, torch.finfo(x.dtype).max
-    tables = products, x, order, squares, distances, tops
+    tables = products, x, 0 if order is None else order, squares, distances, tops
     kernel.launch(blocks, THREADS, *tables, *limits, *x.shape)
     return distances, tops
 
@@ -120,6 +129,10 @@ def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:
         squares = (x[:, None] - other).square().sum(-1)
         return safe_sqrt(squares) if root else squares
     if y is None:
+        graph = x.requires_grad and torch.is_grad_enabled()
+        if x.is_cuda and available() and not graph and not torch.compiler.is_compiling():
+            # nothing waits for the number of close pairs, as for their gradient
+            return _from_products(x, _products(x), ROOTS if root else SQUARES)[0]
         return _SelfDistances.apply(x, root)  # type: ignore[no-any-return,no-untyped-call]
     squares = _CrossDistances.apply(x, y)  # type: ignore[no-untyped-call]
     return safe_sqrt(squares) if root else squares
@@ -174,10 +187,8 @@ def cross_distances_with_pull(
     >>> squares, pull(torch.tensor([[1.0]]))
     (tensor([[9.]]), (tensor([[-6.]]), tensor([[6.]])))
     """
-    all_of_them = len(x) * len(y) * x.shape[1]
-    compiling = torch.compiler.is_compiling()
-    if x.is_cuda and available() and all_of_them <= LARGE_ON_GPU and not compiling:
-        return _by_differences(x.contiguous(), y.contiguous())
+    if _differences_by_kernel(x, y):
+        return _squares_apart(x, y), lambda grad: _pulled_to_each(grad, x, y)
     if _few(x, y):
         apart = x[:, None] - y
         return apart.square().sum(-1), lambda grad: (
@@ -190,27 +201,40 @@ def cross_distances_with_pull(
     return squares, lambda grad: _cross_pulled(grad, (x, y), around, pairs)
 
 
-def _by_differences(
-    x: Tensor, y: Tensor
-) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-    """`cross_distances_with_pull` in a kernel each, for any rows: three launches."""
-    squares, (rows, dim), columns = x.new_empty(len(x), len(y)), x.shape, len(y)
-    macros = numbers(x)[0], f"THREADS={TILE_THREADS}"
+def _differences_by_kernel(x: Tensor, y: Tensor) -> bool:
+    """Whether squares by differences, and their gradient, take one kernel each."""
+    return (
+        x.is_cuda
+        and available()
+        and len(x) * len(y) * x.shape[1] <= LARGE_ON_GPU
+        and not torch.compiler.is_compiling()
+    )
 
-    def launch(function: str, result: Tensor, *arguments: Tensor | int) -> Tensor:
-        blocks = math.ceil(len(result) / TILE) * math.ceil(result.shape[1] / TILE)
-        with torch.cuda.device_of(x):
-            built(DIFFERENCES, function, macros, x.device).launch(blocks, TILE_THREADS, *arguments)
-        return result
 
-    def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
-        grad, by_x, by_y = grad.contiguous(), torch.empty_like(x), torch.empty_like(y)
-        name = "pull_of_differences"
-        launch(name, by_x, grad, x, y, by_x, rows, columns, dim, 0)
-        return by_x, launch(name, by_y, grad, y, x, by_y, columns, rows, dim, 1)
+def _squares_apart(x: Tensor, y: Tensor) -> Tensor:
+    """||x_i - y_j||^2 by a kernel."""
+    squares = x.new_empty(len(x), len(y))
+    tables = x.contiguous(), y.contiguous(), squares
+    _fill(squares, "squares_of_differences", *tables, len(x), *y.shape)
+    return squares
 
-    launch("squares_of_differences", squares, x, y, squares, rows, columns, dim)
-    return squares, pull
+
+def _pulled_to_each(weights: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """`_cross_pulled`, 2 sum_j w_ij (x_i - y_j) and 2 sum_i w_ij (y_j - x_i), by a kernel each."""
+    weights, x, y = weights.contiguous(), x.contiguous(), y.contiguous()
+    by_x, by_y, name = torch.empty_like(x), torch.empty_like(y), "pull_of_differences"
+    _fill(by_x, name, weights, x, y, by_x, len(x), *y.shape, 0)
+    _fill(by_y, name, weights, y, x, by_y, len(y), *x.shape, 1)
+    return by_x, by_y
+
+
+def _fill(result: Tensor, function: str, *arguments: Tensor | int) -> None:
+    """Launch a kernel of differences, with a block for each tile of its result."""
+    blocks = math.ceil(len(result) / TILE) * math.ceil(result.shape[1] / TILE)
+    macros = numbers(result)[0], f"THREADS={TILE_THREADS}"
+    with torch.cuda.device_of(result):
+        kernel = built(DIFFERENCES, function, macros, result.device)
+        kernel.launch(blocks, TILE_THREADS, *arguments)
 
 
 @torch.no_grad()
@@ -351,6 +375,9 @@ class _SelfDistances(torch.autograd.Function):
 class _CrossDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        if _differences_by_kernel(x, y):
+            ctx.save_for_backward(x, y, None, None, None)
+            return _squares_apart(x, y)
         middle = y.mean(0)
         around_x, around_y = x - middle, y - middle
         squares, pairs = _product_form(x, y, around_x, around_y)
@@ -360,6 +387,8 @@ class _CrossDistances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, y, around_x, around_y, pairs = ctx.saved_tensors
+        if around_x is None and not torch.is_grad_enabled():
+            return _pulled_to_each(grad, x, y)
         if torch.is_grad_enabled():  # for a second derivative
             middle = y.mean(0)
             around_x, around_y = x - middle, y - middle

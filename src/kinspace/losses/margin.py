@@ -155,8 +155,7 @@ def _drawn_loss(
         return zero_of(embeddings, boundary)
     x, pull_unit = unit_with_pull(embeddings)
     cutoffs = (module.cutoff, module.nonzero_cutoff)
-    both = beside_negatives(x, index, generator, cutoffs)
-    distances, pull = _distances_with_pull(x, both)
+    distances, pull = _distances_with_pull(x, beside_negatives(x, index, generator, cutoffs))
     both = distances.unflatten(1, (2, -1)).transpose(0, 1)  # (2, batch, class)
     own = boundary.detach().to(x.dtype).index_select(0, labels)[:, None]
     value, slopes = _hinges(both, own, module.margin, positive)

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from kinspace import checks
+from kinspace.miners import distance_weighted_kernel
 from kinspace.numerics import full_precision, unit
 from kinspace.pairs import class_table
 
-__all__ = ["distance_weighted", "distance_weights", "drawn_negatives"]
+__all__ = ["beside_negatives", "distance_weighted", "distance_weights"]
 
 
 @torch.no_grad()
@@ -66,26 +67,28 @@ def distance_weighted(
     index, positive = class_table(labels)
     if index.shape[1] == len(labels):
         return labels.new_empty(0, 3)  # one class: no negatives
-    negative = drawn_negatives(unit(embeddings), index, generator, (cutoff, nonzero_cutoff))
+    both = beside_negatives(unit(embeddings), index, generator, (cutoff, nonzero_cutoff))
     anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
-    return torch.stack([anchors, index, negative], dim=2)[positive]
+    return torch.stack([anchors, *both.chunk(2, 1)], dim=2)[positive]
 
 
-def drawn_negatives(
+def beside_negatives(
     x: Tensor, index: Tensor, generator: torch.Generator | None, cutoffs: tuple[float, float]
 ) -> Tensor:
-    """A negative for each entry of the table of classes (batch, class), of which there are two.
+    """The table of classes (batch, class), of which there are two, and beside it a negative each.
 
-    x: rows of length 1.
+    x: rows of length 1. Returns (batch, 2 class): on a GPU a launch less than two tables.
     """
+    device = None if generator is None else generator.device
+    draws = torch.rand(index.shape, generator=generator, device=device).to(x)
+    if distance_weighted_kernel.ready(x):
+        return distance_weighted_kernel.beside_negatives(x, index, draws, cutoffs)
     # Drawn by inverse cumulative weights: no table of one row a draw.
     steps = _weights(x, index, *cutoffs).cumsum_(1)
-    device = None if generator is None else generator.device
-    draws = torch.rand(index.shape, generator=generator, device=device).to(steps)
     # kept under the total, which rounding could otherwise reach: no sample lies beyond it
     draws = draws.clamp_(max=1 - torch.finfo(torch.float32).eps).mul_(steps[:, -1:])
     negative = torch.searchsorted(steps, draws, right=True)
-    return negative.clamp_(max=len(x) - 1)  # of weights that are not finite
+    return torch.cat([index, negative.clamp_(max=len(x) - 1)], 1)  # of weights that are not finite
 
 
 def _weights(x: Tensor, index: Tensor, cutoff: float, nonzero_cutoff: float) -> Tensor:
