@@ -10,6 +10,7 @@ import pytest
 
 import kinspace
 from kinspace.losses import hdc_kernel, hierarchical_triplet_kernel, pddm_kernel
+from kinspace.miners import distance_weighted_kernel
 from kinspace.models import bias_relu, kernels
 
 triton = pytest.importorskip("triton", minversion="3.6")
@@ -36,12 +37,13 @@ LAUNCHED: dict[Any, tuple[str, dict[str, float]]] = {
         "fp32 fp32 fp32 i32 i32 i32 fp32 fp32 fp32",
         {"BLOCK": 4096, "WIDE": 4, "DIM": 256, "DIGITS": 3, "BINS": 256},
     ),
+    distance_weighted_kernel._draw: ("fp32 i64 fp32 i32 i64", {"BLOCK": 2048, "WIDE": 4}),
     pddm_kernel._positives: ("fp32 fp32 fp32 i64 i64 fp32", PDDM),
     pddm_kernel._against: ("fp32 fp32 fp32 i64 i64 i64 i64 fp32", PDDM),
     pddm_kernel._quadruplet: ("fp32 fp32 fp32 i64 i64 i64 i64 fp32 fp32 fp32 fp32", PDDM),
 }
 SLOW = (pddm_kernel._quadruplet,)
-FRACTIONS = ("weight", "power", "k", "margin", "distance_margin")
+FRACTIONS = ("weight", "power", "k", "margin", "distance_margin", "cutoff", "nonzero_cutoff")
 
 
 @pytest.mark.parametrize(

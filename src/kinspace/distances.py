@@ -132,7 +132,8 @@ def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:
         graph = x.requires_grad and torch.is_grad_enabled()
         if x.is_cuda and available() and not graph and not torch.compiler.is_compiling():
             # nothing waits for the number of close pairs, as for their gradient
-            return _from_products(x, _products(x), ROOTS if root else SQUARES)[0]
+            found: Tensor = _from_products(x, _products(x), ROOTS if root else SQUARES)[0]
+            return found
         return _SelfDistances.apply(x, root)  # type: ignore[no-any-return,no-untyped-call]
     squares = _CrossDistances.apply(x, y)  # type: ignore[no-untyped-call]
     return safe_sqrt(squares) if root else squares
