@@ -422,6 +422,7 @@ def test_the_kernel_of_distances_does_close_pairs_again(
 def test_the_kernel_of_virtual_points_gives_what_the_loss_needs_of_them(
     dtype: str, margin: str, tmp_path: Path
 ) -> None:
+    emulated = emulating(tmp_path)
     for dim, classes in ((3, 4), (40, 3), (5, 1)):
         generator = torch.Generator().manual_seed(dim)
         x = torch.randn(11, dim, dtype=getattr(torch, dtype), generator=generator)
@@ -432,7 +433,7 @@ def test_the_kernel_of_virtual_points_gives_what_the_loss_needs_of_them(
         nearest = almn._nearest(own @ x.T, rows[2], labels[:, None] == labels)
         strength = almn._strength(rows, own, nearest, 2.0, margin)
         expected, slope = almn._positive(x, rows, own, strength)
-        with mock.patch.object(almn, "built", emulating(tmp_path)):
+        with mock.patch.object(almn, "built", emulated):
             positive, slopes = almn._fused(x, own, nearest, 2.0, margin)
         torch.testing.assert_close(positive, expected)
         torch.testing.assert_close(slopes(), slope(), rtol=1e-5, atol=1e-5)
