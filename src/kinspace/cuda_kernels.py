@@ -34,6 +34,7 @@ def compiled(source: Path, architecture: str, macros: Sequence[str] = ()) -> byt
     """The machine code of a source file, for an architecture as "sm_90"; takes no GPU."""
     nvrtc, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
     options = [f"--gpu-architecture={architecture}", *(f"-D{macro}" for macro in macros)]
+    options.append("--device-as-default-execution-space")  # for lambdas: older NVRTC ask for it
     text, name = source.read_bytes(), source.name.encode()
     header, included = ctypes.c_char_p(HEADER.read_bytes()), ctypes.c_char_p(HEADER.name.encode())
     _check_nvrtc(

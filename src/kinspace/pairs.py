@@ -262,7 +262,10 @@ def _beside(labels: Tensor, *arrays: Array) -> tuple[Tensor, ...]:
     there = torch.from_numpy(whole).to(labels.device, non_blocking=True)
     pieces = there.split([array.nbytes for array in arrays])
     both = zip(pieces, tensors, strict=True)
-    return tuple(piece.view(tensor.dtype).view(tensor.shape) for piece, tensor in both)
+    return tuple(  # an empty piece has no strides to view it by
+        (piece.view(tensor.dtype) if tensor.numel() else piece.to(tensor.dtype)).view(tensor.shape)
+        for piece, tensor in both
+    )
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:
