@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import kinspace
-from kinspace import cuda_kernels, distances
+from kinspace import cuda_kernels, distances, slopes
 from kinspace.losses import almn, clustering, medoids
 
 pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
@@ -23,6 +23,10 @@ COMPILED = {
     ],
     clustering.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     distances.DIFFERENCES: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
+    slopes.SOURCE: [
+        ("REAL=float", "THREADS=256", "PLUS_ONE=0"),
+        ("REAL=double", "THREADS=256", "PLUS_ONE=1"),
+    ],
     distances.SOURCE: [
         ("REAL=float", "PACK=4", "THREADS=512", *distances.FINITE),
         ("REAL=double", "PACK=1", "THREADS=512", *distances.SQUARES),

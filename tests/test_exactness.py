@@ -2,11 +2,8 @@
 
 import contextlib
 import math
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -18,11 +15,10 @@ import kinspace.numerics
 import kinspace.regularizers
 import loops
 from batches import DEGENERATE_BATCHES, Batch, random_batch
-from emulated import EmulatedKernel, emulating
 from gradients import Result, disagreement, evaluate
-from kinspace import cuda_kernels, distances
+from kinspace import distances
 from kinspace.distances import euclidean_distances, squared_distances
-from kinspace.losses import almn, n_pair
+from kinspace.losses import n_pair
 from methods import METHODS, Method
 from reference_cases import Case, mapped_cases, read
 from tables import TABLES, lengths, squares
@@ -383,83 +379,6 @@ def test_the_product_form_holds_at_any_scale(scale: float, monkeypatch: pytest.M
     monkeypatch.setattr(distances, "SMALL", 0)
     x = random_batch(4, classes=4, per_class=4, dim=8, scale=scale).embeddings
     torch.testing.assert_close(euclidean_distances(x), lengths(x), rtol=1e-12, atol=0.0)
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
-@pytest.mark.parametrize(("size", "dtype"), [(40, torch.float32), (37, torch.float64)])
-def test_the_kernel_of_distances_does_close_pairs_again(
-    size: int, dtype: torch.dtype, tmp_path: Path
-) -> None:
-    x = 100 + torch.randn(size, 7, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    x[5] = x[30] + 1e-3
-    x[6] = x[31]
-    centered = x - x.mean(0)
-    products = centered @ centered.T
-    with mock.patch.object(distances, "THREADS", 64):
-        macros = *cuda_kernels.numbers(products), "THREADS=64", *distances.FINITE
-        kernel = EmulatedKernel(distances.SOURCE, "distances_of_products", macros, tmp_path)
-        order = torch.randperm(size, generator=torch.Generator().manual_seed(1))
-        found, tops = distances._launch(kernel, 2, (products + products.T) / 2, x, order)
-        unknown = torch.full((4, 4), math.nan, dtype=dtype).fill_diagonal_(1)
-        zeros = torch.zeros(4, 1, dtype=dtype)
-        farthest, _ = distances._launch(kernel, 1, unknown, zeros, None)
-        macros = *macros[:-2], *distances.SQUARES
-        kernel = EmulatedKernel(distances.SOURCE, "distances_of_products", macros, tmp_path)
-        squares, _ = distances._launch(kernel, 3, (products + products.T) / 2, x, None)
-    exact = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
-    torch.testing.assert_close(found.double(), exact[order][:, order], rtol=1e-5, atol=0)
-    torch.testing.assert_close(squares.double(), exact.square(), rtol=1e-5, atol=0)
-    place = order.argsort()
-    assert found[place[6], place[31]] == 0
-    assert torch.equal(found, found.T)
-    assert tops.max() == found.max()
-    largest = torch.finfo(dtype).max
-    assert torch.equal(farthest, torch.full((4, 4), largest, dtype=dtype).fill_diagonal_(0))
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
-@pytest.mark.parametrize(("dtype", "margin"), [("float32", "clipped"), ("float64", "printed")])
-def test_the_kernel_of_virtual_points_gives_what_the_loss_needs_of_them(
-    dtype: str, margin: str, tmp_path: Path
-) -> None:
-    emulated = emulating(tmp_path)
-    for dim, classes in ((3, 4), (40, 3), (5, 1)):
-        generator = torch.Generator().manual_seed(dim)
-        x = torch.randn(11, dim, dtype=getattr(torch, dtype), generator=generator)
-        own = torch.randn(x.shape, dtype=x.dtype, generator=generator)
-        x[2], own[3], own[4], x[5], own[5] = 0, 0, x[4], 0, 0
-        labels = torch.arange(len(x)) % classes
-        rows = almn.polar(x)
-        nearest = almn._nearest(own @ x.T, rows[2], labels[:, None] == labels)
-        strength = almn._strength(rows, own, nearest, 2.0, margin)
-        expected, slope = almn._positive(x, rows, own, strength)
-        with mock.patch.object(almn, "built", emulated):
-            positive, slopes = almn._fused(x, own, nearest, 2.0, margin)
-        torch.testing.assert_close(positive, expected)
-        torch.testing.assert_close(slopes(), slope(), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
-@pytest.mark.parametrize(
-    ("shape", "dtype"), [((70, 5, 20), torch.float32), ((3, 67, 130), torch.float64)]
-)
-def test_the_kernels_of_differences_give_squares_and_their_gradient(
-    shape: tuple[int, int, int], dtype: torch.dtype, tmp_path: Path
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    rows, columns, dim = shape
-    x = torch.randn(rows, dim, dtype=dtype, generator=generator)
-    y = torch.randn(columns, dim, dtype=dtype, generator=generator)
-    y[0] = x[1] + 1e-3
-    grad = torch.randn(rows, columns, dtype=dtype, generator=generator)
-    with mock.patch.object(distances, "built", emulating(tmp_path)):
-        squares = distances._squares_apart(x, y)
-        by_x, by_y = distances._pulled_to_each(grad, x, y)
-    apart = x.double()[:, None] - y.double()
-    torch.testing.assert_close(squares.double(), apart.square().sum(2), rtol=2e-6, atol=0)
-    flow = 2 * grad.double()[..., None] * apart
-    torch.testing.assert_close(by_x.double(), flow.sum(1), rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(by_y.double(), -flow.sum(0), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -125,13 +125,15 @@ def _launch(
 
 def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:
     other = x if y is None else y
-    if _few(x, other):
+    if _few(x, other) and not _differences_by_kernel(x, other):
         squares = (x[:, None] - other).square().sum(-1)
         return safe_sqrt(squares) if root else squares
     if y is None:
         graph = x.requires_grad and torch.is_grad_enabled()
         if x.is_cuda and available() and not graph and not torch.compiler.is_compiling():
             # nothing waits for the number of close pairs, as for their gradient
+            if _differences_by_kernel(x, x):
+                return _squares_apart(x, x).sqrt_() if root else _squares_apart(x, x)
             found: Tensor = _from_products(x, _products(x), ROOTS if root else SQUARES)[0]
             return found
         return _SelfDistances.apply(x, root)  # type: ignore[no-any-return,no-untyped-call]
@@ -159,7 +161,9 @@ def distances_with_pull(
             [9., 0.]]), tensor([[-6.],
             [ 6.]]))
     """
-    if _few(x, x):
+    if _differences_by_kernel(x, x):
+        table, back = _squares_apart(x, x), partial(_pulled_together, x=x)
+    elif _few(x, x):
         apart = x[:, None] - x
         table, back = apart.square().sum(-1), partial(_pulled_apart, apart=apart)
     else:
@@ -227,6 +231,13 @@ def _pulled_to_each(weights: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tens
     _fill(by_x, name, weights, x, y, by_x, len(x), *y.shape, 0)
     _fill(by_y, name, weights, y, x, by_y, len(y), *x.shape, 1)
     return by_x, by_y
+
+
+def _pulled_together(weights: Tensor, x: Tensor) -> Tensor:
+    """`_pulled`, 2 sum_j w_ij (x_i - x_j), by a kernel."""
+    weights, x, slope = weights.contiguous(), x.contiguous(), torch.empty_like(x)
+    _fill(slope, "pull_of_differences", weights, x, x, slope, len(x), *x.shape, 0)
+    return slope
 
 
 def _fill(result: Tensor, function: str, *arguments: Tensor | int) -> None:
@@ -356,9 +367,13 @@ def _cross_pulled(
 class _SelfDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, root: bool) -> Tensor:
-        centered = x - x.mean(0)
-        squares, pairs = _product_form(x, x, centered, centered)
-        squares.fill_diagonal_(0)
+        centered = pairs = None
+        if _differences_by_kernel(x, x):
+            squares = _squares_apart(x, x)
+        else:
+            centered = x - x.mean(0)
+            squares, pairs = _product_form(x, x, centered, centered)
+            squares.fill_diagonal_(0)
         roots = squares.sqrt_() if root else None
         ctx.save_for_backward(x, centered, pairs, roots)
         return squares
@@ -370,6 +385,8 @@ class _SelfDistances(torch.autograd.Function):
             centered = x - x.mean(0)
         if roots is not None:
             grad = grad / functional.threshold(roots, 0, math.inf).mul_(2)
+        if centered is None:
+            return _pulled_together(grad + grad.T, x), None
         return _pulled(grad + grad.T, x, centered, pairs), None
 
 

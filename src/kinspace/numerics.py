@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from kinspace.slopes import across, without_zero
+from kinspace.slopes import across, exponentials_, without_zero
 
 __all__ = [
     "full_precision",
@@ -131,13 +131,7 @@ class _LogSumExp(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, mask: Tensor | None, without: Tensor | None, plus_one: bool
     ) -> Tensor:
-        kept = _kept(logits, mask, without)
-        top = kept.amax(1, keepdim=True)
-        top = top.clamp_(min=0) if plus_one else top.masked_fill_(top == -math.inf, 0)
-        total = kept.sub_(top).exp_().sum(1, keepdim=True)
-        # expm1 keeps log(1 + s) exact for the smallest s, where top is 0
-        rest = torch.log1p(total + torch.expm1(-top)) if plus_one else torch.log(total)
-        result = (rest + top)[:, 0]
+        result = exponentials_(_kept(logits, mask, without), plus_one=plus_one)[1][:, 0]
         ctx.save_for_backward(logits, mask, without, result)
         ctx.plus_one = plus_one
         return result

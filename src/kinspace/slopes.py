@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from kinspace.cuda_kernels import available, built, numbers
 
 __all__ = [
     "across",
@@ -24,6 +27,10 @@ __all__ = [
     "with_slopes",
     "without_zero",
 ]
+
+# of the kernel
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 256
 
 
 def with_slopes(value: Tensor, *slopes: tuple[Tensor, Callable[[], Tensor]]) -> Tensor:
@@ -117,6 +124,9 @@ def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Te
             [1.]]), tensor([[1000.],
             [ -inf]]))
     """
+    by_kernel = logits.is_cuda and available() and logits.is_contiguous() and len(logits)
+    if by_kernel and not torch.compiler.is_compiling():
+        return _fused_exponentials(logits, plus_one)
     top = logits.amax(1, keepdim=True)
     top = top.clamp_(min=0.0 if plus_one else torch.finfo(top.dtype).min)
     sums = logits.sub_(top).exp_().sum(1, keepdim=True)
@@ -125,3 +135,13 @@ def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Te
         return sums + 1, top.add_(sums.log1p_())
     logs = top.add_(sums.log())
     return sums.clamp_(min=1), logs
+
+
+def _fused_exponentials(logits: Tensor, plus_one: bool) -> tuple[Tensor, Tensor]:
+    norms, logs = logits.new_empty(2, len(logits), 1)
+    macros = numbers(logits)[0], f"THREADS={THREADS}", f"PLUS_ONE={int(plus_one)}"
+    with torch.cuda.device_of(logits):
+        kernel = built(SOURCE, "exponentials", macros, logits.device)
+        least = torch.finfo(logits.dtype).min
+        kernel.launch(len(logits), THREADS, logits, norms, logs, least, logits.shape[1])
+    return norms, logs
