@@ -10,7 +10,7 @@ import torch
 
 from emulated import EmulatedKernel, emulating
 from kinspace import cuda_kernels, distances, slopes
-from kinspace.losses import almn
+from kinspace.losses import almn, bier
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 
@@ -105,3 +105,18 @@ def test_the_kernels_of_differences_give_squares_and_their_gradient(
     flow = 2 * grad.double()[..., None] * apart
     torch.testing.assert_close(by_x.double(), flow.sum(1), rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(by_y.double(), -flow.sum(0), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_kernel_of_bier_boosts_as_torch_does(dtype: torch.dtype, tmp_path: Path) -> None:
+    emulated = emulating(tmp_path)
+    for classes in (1, 4, 13):
+        generator = torch.Generator().manual_seed(classes)
+        x = torch.randn(13, 9, dtype=dtype, generator=generator)
+        x[2], x[3] = 0, x[4]
+        arguments = x, torch.arange(13) % classes, [2, 3, 4], (2.0, 0.5, 25.0)
+        value, slope = bier._value_and_slope(*arguments)
+        with mock.patch.multiple(bier, built=emulated, THREADS=64):
+            own_value, own_slope = bier._fused(*arguments)
+        torch.testing.assert_close(own_value, value)
+        torch.testing.assert_close(own_slope, slope, rtol=1e-5, atol=1e-7)

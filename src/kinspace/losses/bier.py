@@ -20,17 +20,25 @@ A-BIER is there for embeddings, as the regularizer `adversarial`.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace import checks
+from kinspace.cuda_kernels import available, built, numbers
 from kinspace.learners import checked_groups, group_sizes
 from kinspace.numerics import full_precision
 from kinspace.pairs import different_pairs
 from kinspace.slopes import unit_with_pull, with_slopes
 
 __all__ = ["BIER", "bier_loss"]
+
+# of the kernel
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 256
 
 
 @full_precision
@@ -56,7 +64,9 @@ def bier_loss(
     labels = checks.with_labels(embeddings, labels)
     sizes = group_sizes(groups, embeddings.shape[1])
     _check_options(scale, margin, cost)
-    value, slope = _value_and_slope(embeddings, labels, sizes, (scale, margin, cost))
+    by_kernel = embeddings.is_cuda and available() and not torch.compiler.is_compiling()
+    make = _fused if by_kernel else _value_and_slope
+    value, slope = make(embeddings, labels, sizes, (scale, margin, cost))
     return with_slopes(value, (embeddings, lambda: slope))
 
 
@@ -83,6 +93,29 @@ def _value_and_slope(
             ensemble = torch.lerp(ensemble, z, 2 / (place + 2)) if place else z
             weights = ensemble.neg().sigmoid_().mul_(shares)
     return torch.stack(logs).sum().neg_(), torch.cat(slopes, 1)
+
+
+@torch.no_grad()
+def _fused(
+    embeddings: Tensor, labels: Tensor, sizes: list[int], deviance: tuple[float, float, float]
+) -> tuple[Tensor, Tensor]:
+    """`_value_and_slope` with a kernel for each learner."""
+    size, learners = len(labels), len(sizes)
+    counts = np.unique(checks.on_host(labels), return_counts=True)[1]
+    same = int((counts * (counts - 1)).sum())
+    shares = (1 / max(learners * pairs, 1) for pairs in (same, size * (size - 1) - same))
+    options = *map(float, deviance), *shares
+    ensemble, sums = embeddings.new_empty(size, size), embeddings.new_empty(learners, size)
+    macros, slopes = (numbers(sums)[0], f"THREADS={THREADS}"), []
+    with torch.cuda.device_of(embeddings):
+        kernel = built(SOURCE, "boost", macros, embeddings.device)
+        for place, part in enumerate(embeddings.split(sizes, 1)):
+            x, pull = unit_with_pull(part)
+            table = x @ x.T
+            tables = table, ensemble, labels, sums[place]
+            kernel.launch(size, THREADS, *tables, *options, 2 / (place + 2), size)
+            slopes.append(pull(table @ x))
+    return sums.sum(), torch.cat(slopes, 1)
 
 
 def _check_options(scale: float, margin: float, cost: float) -> None:
