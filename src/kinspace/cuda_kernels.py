@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-__all__ = ["CudaKernel", "available", "built", "compiled", "numbers", "shared_room"]
+__all__ = ["CudaKernel", "available", "built", "compiled", "numbers", "shared_room", "takes"]
 
 HEADER = Path(__file__).with_name("warp.h")  # what a source may include
 STATIC = 1024  # bytes of shared memory left to what a kernel names itself
@@ -28,6 +28,16 @@ DYNAMIC_SHARED = 8  # function attribute: what it asks for
 def available() -> bool:
     """Whether kernels can be built; they are only tried on NVIDIA's GPUs, on Linux."""
     return torch.version.cuda is not None and sys.platform == "linux"
+
+
+def takes(table: Tensor) -> bool:
+    """Whether kernels can be called with this tensor's numbers; not inside torch.compile."""
+    return (
+        table.is_cuda
+        and table.dtype in (torch.float32, torch.float64)
+        and available()
+        and not torch.compiler.is_compiling()
+    )
 
 
 def compiled(source: Path, architecture: str, macros: Sequence[str] = ()) -> bytes:

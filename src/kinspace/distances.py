@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kinspace.cuda_kernels import CudaKernel, available, built, numbers
+from kinspace.cuda_kernels import CudaKernel, built, numbers, takes
 from kinspace.numerics import full_precision, safe_sqrt
 
 __all__ = [
@@ -81,7 +81,7 @@ def finite_distances(x: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     (tensor([[0., 5.],
             [5., 0.]]), tensor([5.]))
     """
-    if not x.is_cuda or _few(x, x) or not available():
+    if _few(x, x) or not takes(x):
         return partial(_ordered, x)
     return partial(_from_products, x, _products(x), FINITE)
 
@@ -99,7 +99,6 @@ def _products(x: Tensor) -> Tensor:
     return centered @ centered.T
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _from_products(
     x: Tensor, products: Tensor, form: tuple[str, str], order: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -130,7 +129,7 @@ def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:
         return safe_sqrt(squares) if root else squares
     if y is None:
         graph = x.requires_grad and torch.is_grad_enabled()
-        if x.is_cuda and available() and not graph and not torch.compiler.is_compiling():
+        if takes(x) and not graph:
             # nothing waits for the number of close pairs, as for their gradient
             if _differences_by_kernel(x, x):
                 return _squares_apart(x, x).sqrt_() if root else _squares_apart(x, x)
@@ -208,12 +207,7 @@ def cross_distances_with_pull(
 
 def _differences_by_kernel(x: Tensor, y: Tensor) -> bool:
     """Whether squares by differences, and their gradient, take one kernel each."""
-    return (
-        x.is_cuda
-        and available()
-        and len(x) * len(y) * x.shape[1] <= LARGE_ON_GPU
-        and not torch.compiler.is_compiling()
-    )
+    return takes(x) and len(x) * len(y) * x.shape[1] <= LARGE_ON_GPU
 
 
 def _squares_apart(x: Tensor, y: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kinspace.cuda_kernels import available, built, numbers
+from kinspace.cuda_kernels import built, numbers, takes
 
 __all__ = [
     "across",
@@ -124,8 +124,7 @@ def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Te
             [1.]]), tensor([[1000.],
             [ -inf]]))
     """
-    by_kernel = logits.is_cuda and available() and logits.is_contiguous() and len(logits)
-    if by_kernel and not torch.compiler.is_compiling():
+    if takes(logits) and logits.is_contiguous() and len(logits):
         return _fused_exponentials(logits, plus_one)
     top = logits.amax(1, keepdim=True)
     top = top.clamp_(min=0.0 if plus_one else torch.finfo(top.dtype).min)

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.cuda_kernels import available, built, numbers
+from kinspace.cuda_kernels import built, numbers, takes
 from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import center_softmax
 from kinspace.numerics import full_precision, unit
@@ -76,7 +76,7 @@ def _loss(
     logits = own @ x.T  # (batch, batch)
     same = labels[:, None] == labels
     nearest = _nearest(logits, rows[2], same)
-    if x.is_cuda and available() and not torch.compiler.is_compiling():
+    if takes(x):
         positive = _fused(x.contiguous(), own, nearest, beta, margin)
     else:
         positive = _positive(x, rows, own, _strength(rows, own, nearest, beta, margin))

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace import checks
-from kinspace.cuda_kernels import available, built, numbers
+from kinspace.cuda_kernels import built, numbers, takes
 from kinspace.learners import checked_groups, group_sizes
 from kinspace.numerics import full_precision
 from kinspace.pairs import different_pairs
@@ -64,8 +64,7 @@ def bier_loss(
     labels = checks.with_labels(embeddings, labels)
     sizes = group_sizes(groups, embeddings.shape[1])
     _check_options(scale, margin, cost)
-    by_kernel = embeddings.is_cuda and available() and not torch.compiler.is_compiling()
-    make = _fused if by_kernel else _value_and_slope
+    make = _fused if takes(embeddings) else _value_and_slope
     value, slope = make(embeddings, labels, sizes, (scale, margin, cost))
     return with_slopes(value, (embeddings, lambda: slope))
 
@@ -112,7 +111,7 @@ def _fused(
         for place, part in enumerate(embeddings.split(sizes, 1)):
             x, pull = unit_with_pull(part)
             table = x @ x.T
-            tables = table, ensemble, labels, sums[place]
+            tables = table, ensemble, labels.contiguous(), sums[place]
             kernel.launch(size, THREADS, *tables, *options, 2 / (place + 2), size)
             slopes.append(pull(table @ x))
     return sums.sum(), torch.cat(slopes, 1)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.cuda_kernels import available, built, numbers
+from kinspace.cuda_kernels import built, numbers, takes
 from kinspace.distances import finite_distances
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.numerics import full_precision
@@ -60,7 +60,7 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
         found, nmi = greedy_medoids(distances, tops, begins, widest, margin_weight)
         # on a GPU all that follows is launched while the medoids are still searched: nothing waits
         tables = x, distances, order, begins, found, nmi, margin_weight
-        value, slope = _fused(*tables) if x.is_cuda and available() else _ends(*tables)
+        value, slope = _fused(*tables) if takes(x) else _ends(*tables)
     return with_slopes(value, (embeddings, slope))
 
 
@@ -89,7 +89,6 @@ def _ends(
     return gap.relu(), slope
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _fused(
     x: Tensor,
     distances: Tensor,

@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kinspace.cuda_kernels import CudaKernel, available, built, numbers, shared_room
+from kinspace.cuda_kernels import CudaKernel, built, numbers, shared_room, takes
 
 __all__ = ["greedy_medoids"]
 
@@ -60,7 +60,7 @@ def greedy_medoids(
     (tensor([1, 1, 2, 2]), tensor(1.))
     """
     entropy = _entropies(len(distances), distances.device)
-    if distances.is_cuda and available() and len(distances) <= LARGEST:
+    if takes(distances) and len(distances) <= LARGEST:
         blocks = torch.cuda.get_device_properties(distances.device).multi_processor_count
         return _fused(distances, tops, begins, widest, entropy, margin_weight, blocks)
     sizes = begins.diff()
