@@ -91,7 +91,7 @@ static void __syncwarp() {
     together(0, [](unsigned*) { return 0; });
 }
 
-using std::atan2, std::exp, std::expm1, std::log, std::log1p, std::sin, std::sqrt;
+using std::atan2, std::exp, std::expm1, std::log, std::log1p, std::pow, std::sin, std::sqrt;
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <class T> static T atomicAdd(T* at, T value) { return std::atomic_ref<T>(*at).fetch_add(value); }

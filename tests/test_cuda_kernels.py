@@ -8,7 +8,7 @@ import torch
 
 import kinspace
 from kinspace import cuda_kernels, distances, slopes
-from kinspace.losses import almn, bier, clustering, medoids
+from kinspace.losses import almn, bier, centers, clustering, medoids, nra
 
 pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
 # With what they are compiled.
@@ -21,6 +21,8 @@ COMPILED = {
         (*medoids._plan(4, 4096, 1024, 4, 1, medoids.THREADS, 2**18)[0], "REAL=float", "PACK=4"),
         (*medoids._plan(8, 8001, 100, 99, 2, medoids.THREADS, 2**16)[0], "REAL=double", "PACK=1"),
     ],
+    centers.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
+    nra.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     bier.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     clustering.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     distances.DIFFERENCES: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],

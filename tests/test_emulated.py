@@ -10,7 +10,7 @@ import torch
 
 from emulated import EmulatedKernel, emulating
 from kinspace import cuda_kernels, distances, slopes
-from kinspace.losses import almn, bier
+from kinspace.losses import ALMN, almn, bier, centers, nra
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 
@@ -120,3 +120,45 @@ def test_the_kernel_of_bier_boosts_as_torch_does(dtype: torch.dtype, tmp_path: P
             own_value, own_slope = bier._fused(*arguments)
         torch.testing.assert_close(own_value, value)
         torch.testing.assert_close(own_slope, slope, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_kernel_of_nra_ranks_as_torch_does(dtype: torch.dtype, tmp_path: Path) -> None:
+    emulated = emulating(tmp_path)
+    for classes, alpha, fixed in (
+        (1, 4.0, False),
+        (5, 4.0, False),
+        (12, 1.0, False),
+        (35, 2.5, True),
+    ):
+        generator = torch.Generator().manual_seed(classes)
+        x = torch.randn(35, 6, dtype=dtype, generator=generator)
+        x[3] = x[4]
+        if classes == 12:
+            x = torch.eye(35, dtype=dtype)  # all at one distance
+        labels = torch.randint(classes, (35,), generator=generator)
+        arguments = x, labels, alpha, 1e-4, fixed
+        value, slope = nra._value_and_slope(*arguments)
+        with mock.patch.multiple(nra, built=emulated, THREADS=64):
+            own_value, own_slope = nra._fused(*arguments)
+        torch.testing.assert_close(own_value, value)
+        torch.testing.assert_close(own_slope(), slope(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_kernel_of_centers_moves_them_as_torch_does(training: bool, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(43, 70, generator=generator)
+    labels = torch.randint(6, (43,), generator=generator)
+    modules = ALMN(7, 70, rate=0.7), ALMN(7, 70, rate=0.7)
+    for module in modules:
+        module.centers[2:5] = x[:3]
+        module.seen[2:5] = True
+        module.train(training)
+    _, started, known = centers.follow_all(modules[0], x, labels)
+    with mock.patch.multiple(centers, built=emulating(tmp_path), THREADS=64):
+        own_started, own_known = centers._fused(modules[1], x, labels)
+    torch.testing.assert_close(own_started, started)
+    assert own_known.equal(known)
+    torch.testing.assert_close(modules[1].centers, modules[0].centers)
+    assert modules[1].seen.equal(modules[0].seen)

@@ -9,16 +9,22 @@ starts at its batch mean; the papers do not say, and a start at 0 would pull the
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
+from kinspace.cuda_kernels import built, numbers, takes
 from kinspace.numerics import full_precision
 from kinspace.pairs import class_sums
 
 __all__ = ["follow", "follow_all", "register_centers", "update_centers"]
+
+# of the kernel
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 256
 
 
 @torch.no_grad()
@@ -80,6 +86,8 @@ def follow_all(
     centers = module.centers
     checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
+    if takes(centers) and centers.is_contiguous():
+        return labels, *_fused(module, embeddings.to(centers.dtype).contiguous(), labels)
     sums, counts = class_sums(embeddings.to(centers.dtype), labels, len(centers))
     counts = counts[:, None]
     present = counts > 0
@@ -90,3 +98,16 @@ def follow_all(
         centers.copy_(_moved(started, sums, counts, module.rate))
         module.seen.copy_(known)
     return labels, started, known
+
+
+def _fused(module: HasCenters, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The centers of all classes before this batch, and which have been seen, by one kernel."""
+    centers, seen = module.centers, module.seen
+    started, known = torch.empty_like(centers), torch.empty_like(seen)
+    tables = embeddings, labels.contiguous(), centers, seen, known, started
+    macros = numbers(centers)[0], f"THREADS={THREADS}"
+    with torch.cuda.device_of(centers):
+        kernel = built(SOURCE, "follow", macros, centers.device)
+        options = float(module.rate), *embeddings.shape, int(module.training)
+        kernel.launch(len(centers), THREADS, *tables, *options)
+    return started, known

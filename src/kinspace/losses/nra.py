@@ -23,17 +23,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace import checks
+from kinspace.cuda_kernels import built, numbers, takes
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision, zero_of
 from kinspace.slopes import with_slopes
 
 __all__ = ["NRA", "nra_loss", "rank_statistics"]
+
+# of the kernel
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 256
 
 
 @full_precision
@@ -60,7 +66,8 @@ def nra_loss(
     checks.positive("eps", eps)
     if len(embeddings) == 1:
         return zero_of(embeddings)
-    value, slope = _value_and_slope(embeddings, labels, alpha, eps, detach_range)
+    make = _fused if takes(embeddings) else _value_and_slope
+    value, slope = make(embeddings, labels, alpha, eps, detach_range)
     return with_slopes(value, (embeddings, slope))
 
 
@@ -82,6 +89,23 @@ def _value_and_slope(
         return pulls.sum(1).index_add_(0, picked, pulls.flatten(0, 1), alpha=-1)
 
     return value, slope
+
+
+@torch.no_grad()
+def _fused(
+    embeddings: Tensor, labels: Tensor, alpha: float, eps: float, detach_range: bool
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """`_value_and_slope` in one kernel after the distances."""
+    x, squares = embeddings.detach().contiguous(), squared_distances(embeddings)
+    terms, slopes = x.new_empty(len(x)), torch.zeros_like(x)
+    tables = squares, x, labels.contiguous(), terms, slopes
+    macros = numbers(x)[0], f"THREADS={THREADS}"
+    with torch.cuda.device_of(x):
+        kernel = built(SOURCE, "rank_terms", macros, x.device)
+        blocks = math.ceil(len(x) / (THREADS // 32))
+        options = float(alpha), float(eps), *x.shape, int(detach_range)
+        kernel.launch(blocks, THREADS, *tables, *options)
+    return terms.sum(), lambda: slopes
 
 
 def _rank_loss(
