@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import kinspace
-from kinspace import cuda_kernels, distances, slopes
+from kinspace import cuda_kernels, distances, pairs, slopes
 from kinspace.losses import almn, bier, centers, clustering, medoids, nra
 
 pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
@@ -22,6 +22,7 @@ COMPILED = {
         (*medoids._plan(8, 8001, 100, 99, 2, medoids.THREADS, 2**16)[0], "REAL=double", "PACK=1"),
     ],
     centers.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
+    pairs.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     nra.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     bier.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     clustering.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],

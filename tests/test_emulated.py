@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from emulated import EmulatedKernel, emulating
-from kinspace import cuda_kernels, distances, slopes
+from kinspace import cuda_kernels, distances, pairs, slopes
 from kinspace.losses import ALMN, almn, bier, centers, nra
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
@@ -162,3 +162,11 @@ def test_the_kernel_of_centers_moves_them_as_torch_does(training: bool, tmp_path
     assert own_known.equal(known)
     torch.testing.assert_close(modules[1].centers, modules[0].centers)
     assert modules[1].seen.equal(modules[0].seen)
+
+
+def test_the_kernel_of_class_sums_adds_as_torch_does(tmp_path: Path) -> None:
+    x = torch.randn(43, 70, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(43) ** 2 % 7
+    with mock.patch.multiple(pairs, built=emulating(tmp_path), THREADS=64):
+        found = pairs._fused_sums(x, labels, 8)
+    torch.testing.assert_close(found, pairs.class_sums(x, labels, 8))

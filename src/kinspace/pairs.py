@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kinspace import checks
+from kinspace.cuda_kernels import built, numbers, takes
 
 __all__ = [
     "class_order",
@@ -26,6 +28,10 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
+# of the kernel
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 256
+LARGE = 2**25  # samples times classes: every class looks at all labels
 
 
 def different_pairs(labels: Tensor) -> Tensor:
@@ -126,9 +132,24 @@ def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor,
             [0.],
             [5.]]), tensor([1., 0., 2.]))
     """
+    graph = embeddings.requires_grad and torch.is_grad_enabled()
+    few = 0 < len(embeddings) * count <= LARGE
+    if takes(embeddings) and few and not graph and classes.dtype == torch.int64:
+        return _fused_sums(embeddings.detach().contiguous(), classes.contiguous(), count)
     sums = embeddings.new_zeros(count, embeddings.shape[1]).index_add_(0, classes, embeddings)
     ones = embeddings.new_ones(len(embeddings))
     return sums, ones.new_zeros(count).index_add_(0, classes, ones)
+
+
+def _fused_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`class_sums` by one kernel."""
+    sums, counts = embeddings.new_empty(count, embeddings.shape[1]), embeddings.new_empty(count)
+    macros = numbers(embeddings)[0], f"THREADS={THREADS}"
+    with torch.cuda.device_of(embeddings):
+        kernel = built(SOURCE, "sums_of_classes", macros, embeddings.device)
+        tables = embeddings, classes, sums, counts
+        kernel.launch(count, THREADS, *tables, *embeddings.shape)
+    return sums, counts
 
 
 def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,3 +17,22 @@ template <class T> __device__ T top_of_warp(T x) {
 
 // To divide by a length: infinity for 0, so that the quotient is 0; for tiny ones too, which overflow.
 template <class T> __device__ T without_zero(T length, double tiny) { return length <= (T)tiny ? (T)INFINITE : length; }
+
+// The sum over the rows (size, dim) of a class in dimension d, and how many they are; 0 beyond the last
+// dimension. For whole warps.
+template <class T> __device__ T sum_of_class(
+    const T* __restrict__ rows, const i64* __restrict__ classes, int own, int size, int dim, int d, int& count)
+{
+    const int lane = threadIdx.x % 32;
+    T sum = 0;
+    count = 0;
+    for (int first = 0; first < size; first += 32) {
+        const bool member = first + lane < size && classes[first + lane] == own;
+        for (unsigned members = __ballot_sync(EVERYONE, member); members; members &= members - 1) {
+            const int row = first + __ffs(members) - 1;
+            count++;
+            if (d < dim) sum += rows[(i64)row * dim + d];
+        }
+    }
+    return sum;
+}

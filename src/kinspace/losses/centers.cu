@@ -14,21 +14,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) follow(
     REAL* __restrict__ started,         // (classes, dim): the centers before this batch
     double rate, int size, int dim, int training)
 {
-    const int own = blockIdx.x, lane = threadIdx.x % 32;
+    const int own = blockIdx.x;
     const bool was_seen = seen[own];
     int count = 0;
     for (int begin = 0; begin < dim; begin += THREADS) {
         const int d = begin + threadIdx.x;
-        REAL sum = 0;
-        count = 0;
-        for (int first = 0; first < size; first += 32) {
-            const bool member = first + lane < size && labels[first + lane] == own;
-            for (unsigned members = __ballot_sync(EVERYONE, member); members; members &= members - 1) {
-                const int j = first + __ffs(members) - 1;
-                count++;
-                if (d < dim) sum += rows[(i64)j * dim + d];
-            }
-        }
+        const REAL sum = sum_of_class(rows, labels, own, size, dim, d, count);
         if (d >= dim) continue;
         const i64 at = (i64)own * dim + d;
         const REAL start = count && !was_seen ? sum / count : centers[at];
