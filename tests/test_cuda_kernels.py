@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ COMPILED = {
 }
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])  # NVRTC 13 has no older
 @pytest.mark.parametrize("source", COMPILED, ids=lambda source: source.name)
 def test_a_kernel_compiles(source: Path, architecture: str) -> None:
     for macros in COMPILED[source]:
@@ -51,6 +52,14 @@ def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
     expected = re.escape("broken.cu does not compile for sm_90") + "(?s:.*)nothing_of_the_kind"
     with pytest.raises(RuntimeError, match=expected):
         cuda_kernels.compiled(broken, "sm_90")
+
+
+def test_without_nvrtc_no_kernel_is_called() -> None:
+    cuda_kernels.available.cache_clear()
+    with mock.patch.object(cuda_kernels, "_nvrtc", side_effect=OSError("no libnvrtc")):
+        assert not cuda_kernels.available()
+    cuda_kernels.available.cache_clear()
+    assert cuda_kernels.available()
 
 
 def test_no_kernel_is_left_out() -> None:

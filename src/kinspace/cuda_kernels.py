@@ -20,14 +20,22 @@ __all__ = ["CudaKernel", "available", "built", "compiled", "numbers", "shared_ro
 
 HEADER = Path(__file__).with_name("warp.h")  # what a source may include
 STATIC = 1024  # bytes of shared memory left to what a kernel names itself
+OLDEST = (7, 0)  # that kernels are compiled for: Volta
 # of the driver's cuda.h
 SHARED_PER_BLOCK = 97  # device attribute: what a kernel may ask for
 DYNAMIC_SHARED = 8  # function attribute: what it asks for
 
 
+@lru_cache(None)
 def available() -> bool:
     """Whether kernels can be built; they are only tried on NVIDIA's GPUs, on Linux."""
-    return torch.version.cuda is not None and sys.platform == "linux"
+    if torch.version.cuda is None or sys.platform != "linux":
+        return False
+    try:
+        _nvrtc()
+    except OSError:  # a build of PyTorch without it: all goes by PyTorch's own operations
+        return False
+    return True
 
 
 def takes(table: Tensor) -> bool:
@@ -37,7 +45,13 @@ def takes(table: Tensor) -> bool:
         and table.dtype in (torch.float32, torch.float64)
         and available()
         and not torch.compiler.is_compiling()
+        and _recent(table.device)
     )
+
+
+@lru_cache(None)
+def _recent(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= OLDEST
 
 
 def compiled(source: Path, architecture: str, macros: Sequence[str] = ()) -> bytes:
@@ -150,7 +164,8 @@ def _driver() -> ctypes.CDLL:
 def _nvrtc() -> ctypes.CDLL:
     """Of the packages beside PyTorch, or of an installed CUDA."""
     name = f"libnvrtc.so.{str(torch.version.cuda).partition('.')[0]}"
-    beside = Path(torch.__file__).parents[1].glob(f"nvidia/*/lib/{name}")
+    # of CUDA 11 the name goes on: libnvrtc.so.11.2
+    beside = Path(torch.__file__).parents[1].glob(f"nvidia/*/lib/{name}*")
     return ctypes.CDLL(str(next(beside, name)))
 
 
