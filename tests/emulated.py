@@ -45,7 +45,7 @@ class EmulatedKernel:
         for index, argument in enumerate(arguments):
             if isinstance(argument, Tensor):
                 word = self.folder / f"argument{index}"
-                argument.numpy().tofile(word)
+                argument.detach().numpy().tofile(word)
                 words.append(str(word))
             else:
                 words.append(str(argument))
@@ -53,8 +53,8 @@ class EmulatedKernel:
         subprocess.run(command, check=True, timeout=100)
         for argument, word in zip(arguments, words, strict=True):
             if isinstance(argument, Tensor):
-                flat = np.fromfile(word, dtype=argument.numpy().dtype)
-                argument.copy_(torch.from_numpy(flat).view(argument.shape))
+                flat = np.fromfile(word, dtype=argument.detach().numpy().dtype)
+                argument.data.copy_(torch.from_numpy(flat).view(argument.shape))
 
 
 def emulating(folder: Path) -> Callable[..., EmulatedKernel]:
@@ -64,6 +64,8 @@ def emulating(folder: Path) -> Callable[..., EmulatedKernel]:
     def built(
         source: Path, function: str, macros: tuple[str, ...], _: torch.device
     ) -> EmulatedKernel:
-        return EmulatedKernel(source, function, macros, folder)
+        own = folder / f"kernel{len(list(folder.iterdir()))}"  # one program a set of macros
+        own.mkdir()
+        return EmulatedKernel(source, function, macros, own)
 
     return built

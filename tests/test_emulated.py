@@ -1,16 +1,25 @@
 """Our CUDA kernels, compiled for the CPU, beside what PyTorch makes: see emulated.py."""
 
+import contextlib
+import copy
 import math
 import shutil
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 
+from batches import DEGENERATE_BATCHES, NUM_CLASSES, Batch, random_batch
 from emulated import EmulatedKernel, emulating
+from gradients import Result, disagreement, evaluate
 from kinspace import cuda_kernels, distances, pairs, slopes
-from kinspace.losses import ALMN, almn, bier, centers, nra
+from kinspace.losses import ALMN, almn, bier, centers, clustering, medoids, nra
+from methods import METHODS, Method
+from modules import MODULES
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 
@@ -170,3 +179,63 @@ def test_the_kernel_of_class_sums_adds_as_torch_does(tmp_path: Path) -> None:
     with mock.patch.multiple(pairs, built=emulating(tmp_path), THREADS=64):
         found = pairs._fused_sums(x, labels, 8)
     torch.testing.assert_close(found, pairs.class_sums(x, labels, 8))
+
+
+# --- whole methods, as on a GPU -----------------------------------------------------------------
+
+Built = Callable[..., EmulatedKernel]
+CALLERS: list[Any] = [almn, bier, centers, clustering, distances, medoids, nra, pairs, slopes]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return emulating(tmp_path_factory.mktemp("kernels"))
+
+
+@contextlib.contextmanager
+def as_on_a_gpu(built: Built) -> Iterator[None]:
+    """All that calls kernels does so, and these are emulated, with small blocks."""
+    with contextlib.ExitStack() as stack:
+        for module in CALLERS:
+            changes: dict[str, Any] = {"built": built, "takes": lambda table: True, "THREADS": 96}
+            changes |= {"shared_room": lambda device: 2**17} if module is medoids else {}
+            known = {name: change for name, change in changes.items() if hasattr(module, name)}
+            stack.enter_context(mock.patch.multiple(module, **known))
+        one = types.SimpleNamespace(multi_processor_count=1)
+        stack.enter_context(mock.patch("torch.cuda.get_device_properties", return_value=one))
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_every_method_is_the_same_by_kernels(method: Method, built: Built) -> None:
+    batches = {"random": random_batch(3, per_class=5), **DEGENERATE_BATCHES}
+    for name, batch in batches.items():
+        arguments = method.arguments(batch, 5)
+        expected = evaluate(method.function, arguments)
+        with as_on_a_gpu(built):
+            found = evaluate(method.function, arguments)
+        assert disagreement(found, expected, gradient_floor=1e-9) is None, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_moves_on_the_same_by_kernels(name: str, built: Built) -> None:
+    batch = random_batch(4, per_class=6)
+    torch.manual_seed(0)
+    module = MODULES[name].build(NUM_CLASSES, batch.embeddings.shape[1]).double()
+    other = copy.deepcopy(module)
+    for _ in range(2):  # the second time with what the first left
+        expected = called(module, batch, MODULES[name].on_centers)
+        with as_on_a_gpu(built):
+            found = called(other, batch, MODULES[name].on_centers)
+        assert disagreement(found, expected) is None
+    for key, value in module.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[key], value)
+
+
+def called(module: torch.nn.Module, batch: Batch, on_centers: bool) -> Result:
+    arguments = {"embeddings": batch.embeddings}
+    if not on_centers:
+        arguments["labels"] = batch.labels
+    return evaluate(module, arguments)
