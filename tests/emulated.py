@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +16,19 @@ from torch import Tensor
 
 from kinspace.cuda_kernels import HEADER
 
-HERE = Path(__file__).parent
+EMULATOR = Path(__file__).with_name("cuda_emulator.h")
+FLAGS = ("-std=c++20", "-O1", "-pthread", "-ffp-contract=off")
+FLAGS += ("-fsanitize=alignment", "-fno-sanitize-recover")
+
+
+@functools.cache
+def prepared() -> Path:
+    """A folder with the emulator and what it includes, compiled once: most of a kernel's time."""
+    folder = Path(tempfile.mkdtemp(prefix="emulator-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    header = shutil.copy(EMULATOR, folder)
+    subprocess.run(["g++", *FLAGS, "-x", "c++-header", str(header)], check=True)
+    return folder
 
 
 class EmulatedKernel:
@@ -29,8 +44,7 @@ class EmulatedKernel:
         file = folder / "emulated.cpp"
         file.write_text(f'#include "cuda_emulator.h"\n{text}\n{main}\n', encoding="utf-8")
         options = [f"-D{macro}" for macro in macros]
-        options += [f"-I{HERE}", f"-I{HEADER.parent}", "-std=c++20", "-O1", "-pthread"]
-        options += ["-ffp-contract=off", "-fsanitize=alignment", "-fno-sanitize-recover"]
+        options += [f"-I{prepared()}", f"-I{HEADER.parent}", *FLAGS]
         command = ["g++", *options, str(file), "-o", str(self.program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

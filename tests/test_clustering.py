@@ -160,7 +160,9 @@ def test_the_kernel_chooses_as_the_loop_does(
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
+)
 def test_the_kernels_of_the_loss_give_the_same_value_and_gradient(
     dtype: torch.dtype, tmp_path: Path
 ) -> None:

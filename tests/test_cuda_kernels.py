@@ -39,7 +39,10 @@ COMPILED = {
 }
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])  # NVRTC 13 has no older
+@pytest.mark.parametrize(
+    "architecture",
+    [pytest.param("sm_75", marks=pytest.mark.slow), "sm_90"],  # NVRTC 13 has no older
+)
 @pytest.mark.parametrize("source", COMPILED, ids=lambda source: source.name)
 def test_a_kernel_compiles(source: Path, architecture: str) -> None:
     for macros in COMPILED[source]:

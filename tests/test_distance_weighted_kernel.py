@@ -131,7 +131,7 @@ def compare_losses(device: str = "cpu") -> None:
 
 
 def compare_some() -> None:
-    compare_in_small_tiles(every=2)
+    compare_in_small_tiles(every=4)
     weights_that_are_no_numbers()
     compare_losses()
 

@@ -22,6 +22,9 @@ from methods import METHODS, Method
 from modules import MODULES
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
+BOTH = pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
+)
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(40, torch.float32), (37, torch.float64)])
@@ -116,7 +119,7 @@ def test_the_kernels_of_differences_give_squares_and_their_gradient(
     torch.testing.assert_close(by_y.double(), -flow.sum(0), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@BOTH
 def test_the_kernel_of_bier_boosts_as_torch_does(dtype: torch.dtype, tmp_path: Path) -> None:
     emulated = emulating(tmp_path)
     for classes in (1, 4, 13):
@@ -131,7 +134,7 @@ def test_the_kernel_of_bier_boosts_as_torch_does(dtype: torch.dtype, tmp_path: P
         torch.testing.assert_close(own_slope, slope, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@BOTH
 def test_the_kernel_of_nra_ranks_as_torch_does(dtype: torch.dtype, tmp_path: Path) -> None:
     emulated = emulating(tmp_path)
     for classes, alpha, fixed in (
