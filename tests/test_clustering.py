@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from emulated import emulating
+from kinspace import cuda_kernels
 from kinspace.distances import euclidean_distances, finite_distances
 from kinspace.losses import clustering, clustering_loss, medoids
 from kinspace.losses.medoids import greedy_medoids
@@ -149,8 +150,7 @@ def test_the_kernel_chooses_as_the_loop_does(
         distances = exact.float() if dtype == "float" else exact
         with (
             mock.patch.object(medoids, "THREADS", threads),
-            mock.patch.object(medoids, "shared_room", return_value=room),
-            mock.patch.object(medoids, "built", emulated),
+            mock.patch.multiple(cuda_kernels, shared_room=lambda device: room, built=emulated),
         ):
             tables = distances, distances.amax(1), begins, int(sizes.max()), entropy
             got, nmi = medoids._fused(*tables, 1.0, math.ceil(shape[0] / (32 * each)))
@@ -175,10 +175,13 @@ def test_the_kernels_of_the_loss_give_the_same_value_and_gradient(
         order, begins, sizes = class_runs(labels)
         distances, tops = finite_distances(x)(order)
         found, nmi = greedy_medoids(distances, tops, begins, int(sizes.max()), weight)
-        tables = x, distances, order, begins, found, nmi, weight
-        expected, slope = clustering._ends(*tables)
-        with mock.patch.multiple(clustering, built=emulated, THREADS=64, BLOCKS=2):
-            value, slopes = clustering._fused(*tables)
+        search = clustering._Search(distances, order, begins, found, nmi, weight)
+        expected, slope = clustering._ends(x, search)
+        with (
+            mock.patch.object(cuda_kernels, "built", emulated),
+            mock.patch.multiple(clustering, THREADS=64, BLOCKS=2),
+        ):
+            value, slopes = clustering._fused(x, search)
         torch.testing.assert_close(value, expected)
         torch.testing.assert_close(slopes(), slope())
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import kinspace
-from kinspace import cuda_kernels, distances, pairs, slopes
+from kinspace import cuda_kernels, distance_kernels, pairs, slopes
 from kinspace.losses import almn, bier, centers, clustering, medoids, nra
 
 pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
@@ -19,22 +19,27 @@ COMPILED = {
         ("REAL=double", "THREADS=128", "CLIPPED=0"),
     ],
     medoids.SOURCE: [
-        (*medoids._plan(4, 4096, 1024, 4, 1, medoids.THREADS, 2**18)[0], "REAL=float", "PACK=4"),
-        (*medoids._plan(8, 8001, 100, 99, 2, medoids.THREADS, 2**16)[0], "REAL=double", "PACK=1"),
+        ("REAL=float", "THREADS=640", "PACK=4", *medoids._plan(4, 4096, 1024, 4, 1, 640, 2**18)[0]),
+        (
+            "REAL=double",
+            "THREADS=640",
+            "PACK=1",
+            *medoids._plan(8, 8001, 100, 99, 2, 640, 2**16)[0],
+        ),
     ],
     centers.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     pairs.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     nra.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     bier.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     clustering.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
-    distances.DIFFERENCES: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
+    distance_kernels.DIFFERENCES: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     slopes.SOURCE: [
         ("REAL=float", "THREADS=256", "PLUS_ONE=0"),
         ("REAL=double", "THREADS=256", "PLUS_ONE=1"),
     ],
-    distances.SOURCE: [
-        ("REAL=float", "PACK=4", "THREADS=512", *distances.FINITE),
-        ("REAL=double", "PACK=1", "THREADS=512", *distances.SQUARES),
+    distance_kernels.SOURCE: [
+        ("REAL=float", "PACK=4", "THREADS=512", *distance_kernels.FINITE),
+        ("REAL=double", "PACK=1", "THREADS=512", *distance_kernels.SQUARES),
     ],
 }
 

@@ -16,15 +16,27 @@ import torch
 from batches import DEGENERATE_BATCHES, NUM_CLASSES, Batch, random_batch
 from emulated import EmulatedKernel, emulating
 from gradients import Result, disagreement, evaluate
-from kinspace import cuda_kernels, distances, pairs, slopes
+from kinspace import cuda_kernels, distance_kernels, pairs, slopes
+from kinspace.distance_kernels import FINITE, SQUARES, from_products
 from kinspace.losses import ALMN, almn, bier, centers, clustering, medoids, nra
 from methods import METHODS, Method
 from modules import MODULES
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
+Built = Callable[..., EmulatedKernel]
 BOTH = pytest.mark.parametrize(
     "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]
 )
+
+
+@contextlib.contextmanager
+def emulated_kernels(built: Built) -> Iterator[None]:
+    one = types.SimpleNamespace(multi_processor_count=1)
+    with (
+        mock.patch.multiple(cuda_kernels, built=built, shared_room=lambda device: 2**17),
+        mock.patch("torch.cuda.get_device_properties", return_value=one),
+    ):
+        yield
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(40, torch.float32), (37, torch.float64)])
@@ -36,17 +48,16 @@ def test_the_kernel_of_distances_does_close_pairs_again(
     x[6] = x[31]
     centered = x - x.mean(0)
     products = centered @ centered.T
-    with mock.patch.object(distances, "THREADS", 64):
-        macros = *cuda_kernels.numbers(products), "THREADS=64", *distances.FINITE
-        kernel = EmulatedKernel(distances.SOURCE, "distances_of_products", macros, tmp_path)
-        order = torch.randperm(size, generator=torch.Generator().manual_seed(1))
-        found, tops = distances._launch(kernel, 2, (products + products.T) / 2, x, order)
-        unknown = torch.full((4, 4), math.nan, dtype=dtype).fill_diagonal_(1)
-        zeros = torch.zeros(4, 1, dtype=dtype)
-        farthest, _ = distances._launch(kernel, 1, unknown, zeros, None)
-        macros = *macros[:-2], *distances.SQUARES
-        kernel = EmulatedKernel(distances.SOURCE, "distances_of_products", macros, tmp_path)
-        squares, _ = distances._launch(kernel, 3, (products + products.T) / 2, x, None)
+    symmetric = (products + products.T) / 2
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(1))
+    unknown = torch.full((4, 4), math.nan, dtype=dtype).fill_diagonal_(1)
+    with (
+        emulated_kernels(emulating(tmp_path)),
+        mock.patch.object(distance_kernels, "THREADS", 64),
+    ):
+        found, tops = from_products(x, symmetric, FINITE, order)
+        farthest, _ = from_products(torch.zeros(4, 1, dtype=dtype), unknown, FINITE)
+        squares, _ = from_products(x, symmetric, SQUARES)
     exact = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
     torch.testing.assert_close(found.double(), exact[order][:, order], rtol=1e-5, atol=0)
     torch.testing.assert_close(squares.double(), exact.square(), rtol=1e-5, atol=0)
@@ -70,7 +81,7 @@ def test_the_kernel_of_exponentials_gives_what_torch_does(
     logits[4] += 1e4
     expected, found = logits.clone(), logits.clone()
     norms, logs = slopes.exponentials_(expected, plus_one=plus_one)
-    with mock.patch.multiple(slopes, built=emulating(tmp_path), THREADS=64):
+    with emulated_kernels(emulating(tmp_path)), mock.patch.object(slopes, "THREADS", 64):
         own_norms, own_logs = slopes._fused_exponentials(found, plus_one)
     for own, other in ((found, expected), (own_norms, norms), (own_logs, logs)):
         torch.testing.assert_close(own, other)
@@ -91,7 +102,7 @@ def test_the_kernel_of_virtual_points_gives_what_the_loss_needs_of_them(
         nearest = almn._nearest(own @ x.T, rows[2], labels[:, None] == labels)
         strength = almn._strength(rows, own, nearest, 2.0, margin)
         expected, slope = almn._positive(x, rows, own, strength)
-        with mock.patch.object(almn, "built", emulated):
+        with emulated_kernels(emulated):
             positive, slopes = almn._fused(x, own, nearest, 2.0, margin)
         torch.testing.assert_close(positive, expected)
         torch.testing.assert_close(slopes(), slope(), rtol=1e-5, atol=1e-5)
@@ -109,9 +120,9 @@ def test_the_kernels_of_differences_give_squares_and_their_gradient(
     y = torch.randn(columns, dim, dtype=dtype, generator=generator)
     y[0] = x[1] + 1e-3
     grad = torch.randn(rows, columns, dtype=dtype, generator=generator)
-    with mock.patch.object(distances, "built", emulating(tmp_path)):
-        squares = distances._squares_apart(x, y)
-        by_x, by_y = distances._pulled_to_each(grad, x, y)
+    with emulated_kernels(emulating(tmp_path)):
+        squares = distance_kernels.squared_differences(x, y)
+        by_x, by_y = distance_kernels.pulls_of_differences(grad, x, y)
     apart = x.double()[:, None] - y.double()
     torch.testing.assert_close(squares.double(), apart.square().sum(2), rtol=2e-6, atol=0)
     flow = 2 * grad.double()[..., None] * apart
@@ -128,7 +139,7 @@ def test_the_kernel_of_bier_boosts_as_torch_does(dtype: torch.dtype, tmp_path: P
         x[2], x[3] = 0, x[4]
         arguments = x, torch.arange(13) % classes, [2, 3, 4], (2.0, 0.5, 25.0)
         value, slope = bier._value_and_slope(*arguments)
-        with mock.patch.multiple(bier, built=emulated, THREADS=64):
+        with emulated_kernels(emulated), mock.patch.object(bier, "THREADS", 64):
             own_value, own_slope = bier._fused(*arguments)
         torch.testing.assert_close(own_value, value)
         torch.testing.assert_close(own_slope, slope, rtol=1e-5, atol=1e-7)
@@ -151,7 +162,7 @@ def test_the_kernel_of_nra_ranks_as_torch_does(dtype: torch.dtype, tmp_path: Pat
         labels = torch.randint(classes, (35,), generator=generator)
         arguments = x, labels, alpha, 1e-4, fixed
         value, slope = nra._value_and_slope(*arguments)
-        with mock.patch.multiple(nra, built=emulated, THREADS=64):
+        with emulated_kernels(emulated), mock.patch.object(nra, "THREADS", 64):
             own_value, own_slope = nra._fused(*arguments)
         torch.testing.assert_close(own_value, value)
         torch.testing.assert_close(own_slope(), slope(), rtol=1e-4, atol=1e-6)
@@ -168,7 +179,7 @@ def test_the_kernel_of_centers_moves_them_as_torch_does(training: bool, tmp_path
         module.seen[2:5] = True
         module.train(training)
     _, started, known = centers.follow_all(modules[0], x, labels)
-    with mock.patch.multiple(centers, built=emulating(tmp_path), THREADS=64):
+    with emulated_kernels(emulating(tmp_path)), mock.patch.object(centers, "THREADS", 64):
         own_started, own_known = centers._fused(modules[1], x, labels)
     torch.testing.assert_close(own_started, started)
     assert own_known.equal(known)
@@ -179,15 +190,24 @@ def test_the_kernel_of_centers_moves_them_as_torch_does(training: bool, tmp_path
 def test_the_kernel_of_class_sums_adds_as_torch_does(tmp_path: Path) -> None:
     x = torch.randn(43, 70, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(43) ** 2 % 7
-    with mock.patch.multiple(pairs, built=emulating(tmp_path), THREADS=64):
+    with emulated_kernels(emulating(tmp_path)), mock.patch.object(pairs, "THREADS", 64):
         found = pairs._fused_sums(x, labels, 8)
     torch.testing.assert_close(found, pairs.class_sums(x, labels, 8))
 
 
 # --- whole methods, as on a GPU -----------------------------------------------------------------
 
-Built = Callable[..., EmulatedKernel]
-CALLERS: list[Any] = [almn, bier, centers, clustering, distances, medoids, nra, pairs, slopes]
+CALLERS: list[Any] = [
+    almn,
+    bier,
+    centers,
+    clustering,
+    distance_kernels,
+    medoids,
+    nra,
+    pairs,
+    slopes,
+]
 
 
 @pytest.fixture(scope="module")
@@ -199,13 +219,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 def as_on_a_gpu(built: Built) -> Iterator[None]:
     """All that calls kernels does so, and these are emulated, with small blocks."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(emulated_kernels(built))
+        stack.enter_context(mock.patch.object(cuda_kernels, "takes", return_value=True))
         for module in CALLERS:
-            changes: dict[str, Any] = {"built": built, "takes": lambda table: True, "THREADS": 96}
-            changes |= {"shared_room": lambda device: 2**17} if module is medoids else {}
-            known = {name: change for name, change in changes.items() if hasattr(module, name)}
-            stack.enter_context(mock.patch.multiple(module, **known))
-        one = types.SimpleNamespace(multi_processor_count=1)
-        stack.enter_context(mock.patch("torch.cuda.get_device_properties", return_value=one))
+            stack.enter_context(mock.patch.object(module, "THREADS", 96))
         yield
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+from array import array
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-__all__ = ["CudaKernel", "available", "built", "compiled", "numbers", "shared_room", "takes"]
+__all__ = [
+    "CudaKernel",
+    "available",
+    "built",
+    "compiled",
+    "packed",
+    "run",
+    "run_together",
+    "shared_room",
+    "takes",
+]
 
 HEADER = Path(__file__).with_name("warp.h")  # what a source may include
 STATIC = 1024  # bytes of shared memory left to what a kernel names itself
@@ -98,8 +109,8 @@ class CudaKernel:
     """A function of a source file for the GPU that is current when it is made."""
 
     def __init__(self, source: Path, function: str, macros: Sequence[str] = ()) -> None:
-        device = torch.cuda.current_device()
-        major, minor = torch.cuda.get_device_capability(device)
+        self._device = torch.cuda.current_device()
+        major, minor = torch.cuda.get_device_capability(self._device)
         code = compiled(source, f"sm_{major}{minor}", macros)
         driver, module = _driver(), ctypes.c_void_p()
         torch.cuda.synchronize()  # the driver needs the context that PyTorch makes when first used
@@ -128,14 +139,22 @@ class CudaKernel:
     ) -> None:
         blocks, threads, shared = shape
         # eight bytes each, of which a C int reads the lower four
-        values = [each.data_ptr() if isinstance(each, Tensor) else each for each in arguments]
-        types = "".join("d" if isinstance(each, float) else "q" for each in values)
-        packed = ctypes.create_string_buffer(struct.pack(types, *values))
-        first = ctypes.addressof(packed)
-        pointers = (ctypes.c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        values = array("q", [_bits(argument) for argument in arguments])
+        first, count = values.buffer_info()
+        pointers = array("q", range(first, first + 8 * count, 8))
+        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(self._device))
         size = blocks, 1, 1, threads, 1, 1, shared
-        _check(by(self._function, *size, stream, pointers, *more))
+        where = ctypes.c_void_p(pointers.buffer_info()[0])
+        _check(by(self._function, *size, stream, where, *more))
+
+
+def _bits(argument: Tensor | int | float) -> int:
+    """What a kernel is given, as a whole number: of a tensor the address, of a number its bits."""
+    if isinstance(argument, Tensor):
+        return argument.data_ptr()
+    if isinstance(argument, float):
+        return int.from_bytes(struct.pack("d", argument), sys.byteorder, signed=True)
+    return argument
 
 
 @lru_cache(None)
@@ -144,15 +163,50 @@ def built(source: Path, function: str, macros: tuple[str, ...], device: torch.de
     return CudaKernel(source, function, macros)
 
 
-def numbers(table: Tensor) -> tuple[str, str]:
-    """Macros: the type of a table's numbers (REAL), and how many are read at a time (PACK).
+def run(
+    kernel: tuple[Path, str],
+    like: Tensor,
+    grid: tuple[int, int],
+    *arguments: Tensor | int | float,
+    macros: tuple[str, ...] = (),
+) -> None:
+    """Launch a kernel, a source file's function, on the device of a tensor and for its type.
 
-    >>> numbers(torch.empty(8, 8)), numbers(torch.empty(7, 7))
-    (('REAL=float', 'PACK=4'), ('REAL=float', 'PACK=1'))
+    grid: blocks, and the threads of each. It is compiled with REAL, the type of the numbers,
+    THREADS, and further macros.
     """
-    real = "double" if table.dtype == torch.float64 else "float"
+    with torch.cuda.device_of(like):
+        _typed(kernel, like, grid, macros).launch(*grid, *arguments)
+
+
+def run_together(
+    kernel: tuple[Path, str],
+    like: Tensor,
+    grid: tuple[int, int],
+    shared: int,
+    *arguments: Tensor | int | float,
+    macros: tuple[str, ...] = (),
+) -> None:
+    """`run` with so many bytes of shared memory, all blocks on the GPU at once or none."""
+    with torch.cuda.device_of(like):
+        _typed(kernel, like, grid, macros).launch_together(*grid, shared, *arguments)
+
+
+def _typed(
+    kernel: tuple[Path, str], like: Tensor, grid: tuple[int, int], macros: tuple[str, ...]
+) -> CudaKernel:
+    real = "REAL=double" if like.dtype == torch.float64 else "REAL=float"
+    return built(*kernel, (real, f"THREADS={grid[1]}", *macros), like.device)
+
+
+def packed(table: Tensor) -> str:
+    """A macro: how many numbers of a table are read at a time (PACK).
+
+    >>> packed(torch.empty(8, 8)), packed(torch.empty(7, 7))
+    ('PACK=4', 'PACK=1')
+    """
     aligned = table.shape[-1] % 4 == 0  # rows begin at multiples of 16 bytes
-    return f"REAL={real}", f"PACK={16 // table.element_size() if aligned else 1}"
+    return f"PACK={16 // table.element_size() if aligned else 1}"
 
 
 @lru_cache(None)

@@ -1,25 +1,34 @@
 """Distances between the rows of two matrices, exact where it matters and fast where it is large.
 
 Small problems take the differences x_i - y_j. Large ones use |x|^2 + |y|^2 - 2 x.y, one matrix
-product, around the mean of the rows; that form loses all its digits where two rows are close,
-so every pair closer than CLOSE of its rows' squared lengths is done again by differences, in the
-value and in the gradient. Identical rows are at distance exactly 0.
+product, around the mean of the rows, with close pairs done again (`product_form`), or on a GPU a
+kernel (`distance_kernels`). Identical rows are at distance exactly 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kinspace.cuda_kernels import CudaKernel, built, numbers, takes
+from kinspace import cuda_kernels
+from kinspace.distance_kernels import (
+    FINITE,
+    ROOTS,
+    SQUARES,
+    by_differences,
+    from_products,
+    pull_of_differences,
+    pulls_of_differences,
+    squared_differences,
+)
 from kinspace.numerics import full_precision, safe_sqrt
+from kinspace.product_form import cross_pulled, product_form, pulled
 
 __all__ = [
     "cross_distances_with_pull",
@@ -32,16 +41,7 @@ __all__ = [
 
 SMALL = 2**15  # numbers in the table of differences up to which it is simply made
 SMALL_ON_GPU = 2**24  # there it takes some microseconds, and the host need not wait for close pairs
-CLOSE = 0.1  # of |x|^2 + |y|^2: above it the product form has a relative error of a few 1e-6
-CHUNK = 2**22  # numbers of differences made at a time
 LISTED = 4  # tables of all pairs: listed ones are done one by one if their differences need less
-# of the kernels
-SOURCE = Path(__file__).with_suffix(".cu")
-THREADS = 512
-FINITE, ROOTS, SQUARES = ("ROOT=1", "FINITE=1"), ("ROOT=1", "FINITE=0"), ("ROOT=0", "FINITE=0")
-DIFFERENCES = Path(__file__).with_name("differences.cu")
-TILE, TILE_THREADS = 64, 256
-LARGE_ON_GPU = 2**32  # numbers of differences above which products are faster
 
 
 @full_precision
@@ -81,9 +81,9 @@ def finite_distances(x: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     (tensor([[0., 5.],
             [5., 0.]]), tensor([5.]))
     """
-    if _few(x, x) or not takes(x):
+    if _few(x, x) or not cuda_kernels.takes(x):
         return partial(_ordered, x)
-    return partial(_from_products, x, _products(x), FINITE)
+    return partial(from_products, x, _products(x), FINITE)
 
 
 @torch.no_grad()
@@ -99,41 +99,18 @@ def _products(x: Tensor) -> Tensor:
     return centered @ centered.T
 
 
-def _from_products(
-    x: Tensor, products: Tensor, form: tuple[str, str], order: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The distances by a kernel, and their largest in some parts; order: that of the rows."""
-    blocks = 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
-    macros = *numbers(products), f"THREADS={THREADS}", *form
-    with torch.cuda.device_of(x):
-        kernel = built(SOURCE, "distances_of_products", macros, x.device)
-        return _launch(kernel, blocks, products, x.contiguous(), order)
-
-
-def _launch(
-    kernel: CudaKernel, blocks: int, products: Tensor, x: Tensor, order: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    distances, tops = torch.empty_like(products), products.new_empty(blocks)
-    squares = products.diagonal()
-    squares = squares.contiguous() if order is None else squares.index_select(0, order)
-    limits = CLOSE, torch.finfo(x.dtype).max
-    tables = products, x, 0 if order is None else order, squares, distances, tops
-    kernel.launch(blocks, THREADS, *tables, *limits, *x.shape)
-    return distances, tops
-
-
 def _distances(x: Tensor, y: Tensor | None, root: bool) -> Tensor:
     other = x if y is None else y
-    if _few(x, other) and not _differences_by_kernel(x, other):
+    if _few(x, other) and not by_differences(x, other):
         squares = (x[:, None] - other).square().sum(-1)
         return safe_sqrt(squares) if root else squares
     if y is None:
         graph = x.requires_grad and torch.is_grad_enabled()
-        if takes(x) and not graph:
+        if cuda_kernels.takes(x) and not graph:
             # nothing waits for the number of close pairs, as for their gradient
-            if _differences_by_kernel(x, x):
-                return _squares_apart(x, x).sqrt_() if root else _squares_apart(x, x)
-            found: Tensor = _from_products(x, _products(x), ROOTS if root else SQUARES)[0]
+            if by_differences(x, x):
+                return squared_differences(x, x).sqrt_() if root else squared_differences(x, x)
+            found: Tensor = from_products(x, _products(x), ROOTS if root else SQUARES)[0]
             return found
         return _SelfDistances.apply(x, root)  # type: ignore[no-any-return,no-untyped-call]
     squares = _CrossDistances.apply(x, y)  # type: ignore[no-untyped-call]
@@ -160,16 +137,17 @@ def distances_with_pull(
             [9., 0.]]), tensor([[-6.],
             [ 6.]]))
     """
-    if _differences_by_kernel(x, x):
-        table, back = _squares_apart(x, x), partial(_pulled_together, x=x)
+    back: Callable[[Tensor], Tensor]
+    if by_differences(x, x):
+        table, back = squared_differences(x, x), partial(pull_of_differences, x=x)
     elif _few(x, x):
         apart = x[:, None] - x
         table, back = apart.square().sum(-1), partial(_pulled_apart, apart=apart)
     else:
         centered = x - x.mean(0)
-        table, pairs = _product_form(x, x, centered, centered)
+        table, pairs = product_form(x, x, centered, centered)
         table.fill_diagonal_(0)
-        back = partial(_pulled, x=x, centered=centered, pairs=pairs)
+        back = partial(pulled, x=x, centered=centered, pairs=pairs)
     if not root:
         return table, lambda grad: back(grad + grad.T)
     roots = table.sqrt_()
@@ -179,6 +157,10 @@ def distances_with_pull(
         return back(grad + grad.T)
 
     return roots, from_roots
+
+
+def _pulled_apart(weights: Tensor, apart: Tensor) -> Tensor:
+    return 2 * torch.einsum("ij,ijd->id", weights, apart)
 
 
 @torch.no_grad()
@@ -191,8 +173,8 @@ def cross_distances_with_pull(
     >>> squares, pull(torch.tensor([[1.0]]))
     (tensor([[9.]]), (tensor([[-6.]]), tensor([[6.]])))
     """
-    if _differences_by_kernel(x, y):
-        return _squares_apart(x, y), lambda grad: _pulled_to_each(grad, x, y)
+    if by_differences(x, y):
+        return squared_differences(x, y), lambda grad: pulls_of_differences(grad, x, y)
     if _few(x, y):
         apart = x[:, None] - y
         return apart.square().sum(-1), lambda grad: (
@@ -201,46 +183,8 @@ def cross_distances_with_pull(
         )
     middle = y.mean(0)
     around = x - middle, y - middle
-    squares, pairs = _product_form(x, y, *around)
-    return squares, lambda grad: _cross_pulled(grad, (x, y), around, pairs)
-
-
-def _differences_by_kernel(x: Tensor, y: Tensor) -> bool:
-    """Whether squares by differences, and their gradient, take one kernel each."""
-    return takes(x) and len(x) * len(y) * x.shape[1] <= LARGE_ON_GPU
-
-
-def _squares_apart(x: Tensor, y: Tensor) -> Tensor:
-    """||x_i - y_j||^2 by a kernel."""
-    squares = x.new_empty(len(x), len(y))
-    tables = x.contiguous(), y.contiguous(), squares
-    _fill(squares, "squares_of_differences", *tables, len(x), *y.shape)
-    return squares
-
-
-def _pulled_to_each(weights: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """`_cross_pulled`, 2 sum_j w_ij (x_i - y_j) and 2 sum_i w_ij (y_j - x_i), by a kernel each."""
-    weights, x, y = weights.contiguous(), x.contiguous(), y.contiguous()
-    by_x, by_y, name = torch.empty_like(x), torch.empty_like(y), "pull_of_differences"
-    _fill(by_x, name, weights, x, y, by_x, len(x), *y.shape, 0)
-    _fill(by_y, name, weights, y, x, by_y, len(y), *x.shape, 1)
-    return by_x, by_y
-
-
-def _pulled_together(weights: Tensor, x: Tensor) -> Tensor:
-    """`_pulled`, 2 sum_j w_ij (x_i - x_j), by a kernel."""
-    weights, x, slope = weights.contiguous(), x.contiguous(), torch.empty_like(x)
-    _fill(slope, "pull_of_differences", weights, x, x, slope, len(x), *x.shape, 0)
-    return slope
-
-
-def _fill(result: Tensor, function: str, *arguments: Tensor | int) -> None:
-    """Launch a kernel of differences, with a block for each tile of its result."""
-    blocks = math.ceil(len(result) / TILE) * math.ceil(result.shape[1] / TILE)
-    macros = numbers(result)[0], f"THREADS={TILE_THREADS}"
-    with torch.cuda.device_of(result):
-        kernel = built(DIFFERENCES, function, macros, result.device)
-        kernel.launch(blocks, TILE_THREADS, *arguments)
+    squares, pairs = product_form(x, y, *around)
+    return squares, lambda grad: cross_pulled(grad, (x, y), around, pairs)
 
 
 @torch.no_grad()
@@ -277,96 +221,15 @@ def listed_distances_with_pull(
     return table.take(places), pull_table
 
 
-def _product_form(
-    x: Tensor, y: Tensor, around_x: Tensor, around_y: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """The squared distances and the (2, close) pairs that were done again by differences.
-
-    The product takes the rows around their mean; the differences of close rows take the rows
-    themselves, since moving them rounds away what little is between them.
-    """
-    triangle = y is x
-    x_squares = around_x.square().sum(1)
-    y_squares = x_squares if triangle else around_y.square().sum(1)
-    squares = torch.addmm(y_squares, around_x, around_y.T, alpha=-2).add_(x_squares[:, None])
-    if torch.compiler.is_compiling():  # the number of close pairs is not known there
-        return squares.clamp_(min=0), None
-    near = CLOSE * x_squares
-    close = squares <= near[:, None] + (near if triangle else CLOSE * y_squares)
-    pairs = (close.triu_(1) if triangle else close).nonzero().T
-    for rows, columns, _ in _chunks(pairs, x.shape[1], pairs[0] if pairs.shape[1] else None):
-        exact = (x[rows] - y[columns]).square_().sum(1)
-        squares[rows, columns] = exact
-        if triangle:
-            squares[columns, rows] = exact
-    return squares, pairs
-
-
-def _chunks(
-    pairs: Tensor | None, dim: int, values: Tensor | None
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The pairs, and one value for each, in parts whose differences fit CHUNK."""
-    if pairs is not None and values is not None:
-        step = max(1, CHUNK // dim)
-        for start in range(0, len(values), step):
-            rows, columns = pairs[:, start : start + step]
-            yield rows, columns, values[start : start + step]
-
-
-def _take(weights: Tensor, pairs: Tensor | None) -> Tensor | None:
-    """The entries of a table at the close pairs, which become 0 in the table itself."""
-    if pairs is None or not pairs.shape[1]:
-        return None
-    taken = weights[pairs[0], pairs[1]]
-    weights[pairs[0], pairs[1]] = 0
-    return taken
-
-
-def _pulled_apart(weights: Tensor, apart: Tensor) -> Tensor:
-    return 2 * torch.einsum("ij,ijd->id", weights, apart)
-
-
-def _pulled(weights: Tensor, x: Tensor, centered: Tensor, pairs: Tensor | None) -> Tensor:
-    """2 sum_j w_ij (x_i - x_j) for symmetric weights, which are used up."""
-    close = _take(weights, pairs)
-    if close is not None and pairs is not None:
-        _take(weights, pairs.flip(0))
-    own = weights.sum(1, keepdim=True) * centered
-    slope = torch.addmm(own, weights, centered, beta=2, alpha=-2)
-    for rows, columns, weight in _chunks(pairs, x.shape[1], close):
-        pull = 2 * weight[:, None] * (x[rows] - x[columns])
-        slope = slope.index_add(0, rows, pull).index_add(0, columns, -pull)
-    return slope
-
-
-def _cross_pulled(
-    weights: Tensor,
-    rows: tuple[Tensor, Tensor],
-    around: tuple[Tensor, Tensor],
-    pairs: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """2 sum_j w_ij (x_i - y_j) and 2 sum_i w_ij (y_j - x_i); the weights are used up."""
-    (x, y), (around_x, around_y) = rows, around
-    close = _take(weights, pairs)
-    x_own, y_own = weights.sum(1)[:, None] * around_x, weights.sum(0)[:, None] * around_y
-    x_slope = torch.addmm(x_own, weights, around_y, beta=2, alpha=-2)
-    y_slope = torch.addmm(y_own, weights.T, around_x, beta=2, alpha=-2)
-    for first, second, own in _chunks(pairs, x.shape[1], close):
-        pull = 2 * own[:, None] * (x[first] - y[second])
-        x_slope = x_slope.index_add(0, first, pull)
-        y_slope = y_slope.index_add(0, second, -pull)
-    return x_slope, y_slope
-
-
 class _SelfDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, root: bool) -> Tensor:
         centered = pairs = None
-        if _differences_by_kernel(x, x):
-            squares = _squares_apart(x, x)
+        if by_differences(x, x):
+            squares = squared_differences(x, x)
         else:
             centered = x - x.mean(0)
-            squares, pairs = _product_form(x, x, centered, centered)
+            squares, pairs = product_form(x, x, centered, centered)
             squares.fill_diagonal_(0)
         roots = squares.sqrt_() if root else None
         ctx.save_for_backward(x, centered, pairs, roots)
@@ -380,19 +243,19 @@ class _SelfDistances(torch.autograd.Function):
         if roots is not None:
             grad = grad / functional.threshold(roots, 0, math.inf).mul_(2)
         if centered is None:
-            return _pulled_together(grad + grad.T, x), None
-        return _pulled(grad + grad.T, x, centered, pairs), None
+            return pull_of_differences(grad + grad.T, x), None
+        return pulled(grad + grad.T, x, centered, pairs), None
 
 
 class _CrossDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        if _differences_by_kernel(x, y):
+        if by_differences(x, y):
             ctx.save_for_backward(x, y, None, None, None)
-            return _squares_apart(x, y)
+            return squared_differences(x, y)
         middle = y.mean(0)
         around_x, around_y = x - middle, y - middle
-        squares, pairs = _product_form(x, y, around_x, around_y)
+        squares, pairs = product_form(x, y, around_x, around_y)
         ctx.save_for_backward(x, y, around_x, around_y, pairs)
         return squares
 
@@ -400,9 +263,9 @@ class _CrossDistances(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, y, around_x, around_y, pairs = ctx.saved_tensors
         if around_x is None and not torch.is_grad_enabled():
-            return _pulled_to_each(grad, x, y)
+            return pulls_of_differences(grad, x, y)
         if torch.is_grad_enabled():  # for a second derivative
             middle = y.mean(0)
             around_x, around_y = x - middle, y - middle
         weights = grad.clone() if pairs is not None and pairs.shape[1] else grad
-        return _cross_pulled(weights, (x, y), (around_x, around_y), pairs)
+        return cross_pulled(weights, (x, y), (around_x, around_y), pairs)

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.cuda_kernels import built, numbers, takes
+from kinspace import checks, cuda_kernels
 
 __all__ = [
     "class_order",
@@ -134,7 +133,7 @@ def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor,
     """
     graph = embeddings.requires_grad and torch.is_grad_enabled()
     few = 0 < len(embeddings) * count <= LARGE
-    if takes(embeddings) and few and not graph and classes.dtype == torch.int64:
+    if cuda_kernels.takes(embeddings) and few and not graph and classes.dtype == torch.int64:
         return _fused_sums(embeddings.detach().contiguous(), classes.contiguous(), count)
     sums = embeddings.new_zeros(count, embeddings.shape[1]).index_add_(0, classes, embeddings)
     ones = embeddings.new_ones(len(embeddings))
@@ -144,11 +143,9 @@ def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor,
 def _fused_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`class_sums` by one kernel."""
     sums, counts = embeddings.new_empty(count, embeddings.shape[1]), embeddings.new_empty(count)
-    macros = numbers(embeddings)[0], f"THREADS={THREADS}"
-    with torch.cuda.device_of(embeddings):
-        kernel = built(SOURCE, "sums_of_classes", macros, embeddings.device)
-        tables = embeddings, classes, sums, counts
-        kernel.launch(count, THREADS, *tables, *embeddings.shape)
+    tables = embeddings, classes, sums, counts
+    kernel, grid = (SOURCE, "sums_of_classes"), (count, THREADS)
+    cuda_kernels.run(kernel, embeddings, grid, *tables, *embeddings.shape)
     return sums, counts
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kinspace.cuda_kernels import built, numbers, takes
+from kinspace import cuda_kernels
 
 __all__ = [
     "across",
@@ -124,7 +124,7 @@ def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Te
             [1.]]), tensor([[1000.],
             [ -inf]]))
     """
-    if takes(logits) and logits.is_contiguous() and len(logits):
+    if cuda_kernels.takes(logits) and logits.is_contiguous() and len(logits):
         return _fused_exponentials(logits, plus_one)
     top = logits.amax(1, keepdim=True)
     top = top.clamp_(min=0.0 if plus_one else torch.finfo(top.dtype).min)
@@ -138,9 +138,9 @@ def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Te
 
 def _fused_exponentials(logits: Tensor, plus_one: bool) -> tuple[Tensor, Tensor]:
     norms, logs = logits.new_empty(2, len(logits), 1)
-    macros = numbers(logits)[0], f"THREADS={THREADS}", f"PLUS_ONE={int(plus_one)}"
-    with torch.cuda.device_of(logits):
-        kernel = built(SOURCE, "exponentials", macros, logits.device)
-        least = torch.finfo(logits.dtype).min
-        kernel.launch(len(logits), THREADS, logits, norms, logs, least, logits.shape[1])
+    tables, options = (logits, norms, logs), (torch.finfo(logits.dtype).min, logits.shape[1])
+    cuda_kernels.run(
+        *((SOURCE, "exponentials"), logits, (len(logits), THREADS), *tables, *options),
+        macros=(f"PLUS_ONE={int(plus_one)}",),
+    )
     return norms, logs

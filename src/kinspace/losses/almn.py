@@ -30,8 +30,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.cuda_kernels import built, numbers, takes
+from kinspace import checks, cuda_kernels
 from kinspace.losses.centers import follow, register_centers
 from kinspace.losses.n_pair import center_softmax
 from kinspace.numerics import full_precision, unit
@@ -76,7 +75,7 @@ def _loss(
     logits = own @ x.T  # (batch, batch)
     same = labels[:, None] == labels
     nearest = _nearest(logits, rows[2], same)
-    if takes(x):
+    if cuda_kernels.takes(x):
         positive = _fused(x.contiguous(), own, nearest, beta, margin)
     else:
         positive = _positive(x, rows, own, _strength(rows, own, nearest, beta, margin))
@@ -90,12 +89,11 @@ def _fused(
 ) -> tuple[Tensor, Callable[[], Tensor]]:
     """`_positive` and `_strength` in one kernel."""
     positive, slopes, (closeness, places) = x.new_empty(len(x), 1), torch.empty_like(x), nearest
-    macros = numbers(x)[0], f"THREADS={THREADS}", f"CLIPPED={int(margin == 'clipped')}"
+    grid = math.ceil(len(x) / (THREADS // 32)), THREADS
     tables = x, own, places, closeness, positive, slopes
-    with torch.cuda.device_of(x):
-        kernel = built(SOURCE, "virtual_points", macros, x.device)
-        blocks = math.ceil(len(x) / (THREADS // 32))
-        kernel.launch(blocks, THREADS, *tables, float(beta), torch.finfo(x.dtype).tiny, *x.shape)
+    options = float(beta), torch.finfo(x.dtype).tiny, *x.shape
+    macros = (f"CLIPPED={int(margin == 'clipped')}",)
+    cuda_kernels.run((SOURCE, "virtual_points"), x, grid, *tables, *options, macros=macros)
     return positive, lambda: slopes
 
 

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kinspace import checks
-from kinspace.cuda_kernels import built, numbers, takes
+from kinspace import checks, cuda_kernels
 from kinspace.learners import checked_groups, group_sizes
 from kinspace.numerics import full_precision
 from kinspace.pairs import different_pairs
@@ -64,7 +63,7 @@ def bier_loss(
     labels = checks.with_labels(embeddings, labels)
     sizes = group_sizes(groups, embeddings.shape[1])
     _check_options(scale, margin, cost)
-    make = _fused if takes(embeddings) else _value_and_slope
+    make = _fused if cuda_kernels.takes(embeddings) else _value_and_slope
     value, slope = make(embeddings, labels, sizes, (scale, margin, cost))
     return with_slopes(value, (embeddings, lambda: slope))
 
@@ -105,15 +104,14 @@ def _fused(
     shares = (1 / max(learners * pairs, 1) for pairs in (same, size * (size - 1) - same))
     options = *map(float, deviance), *shares
     ensemble, sums = embeddings.new_empty(size, size), embeddings.new_empty(learners, size)
-    macros, slopes = (numbers(sums)[0], f"THREADS={THREADS}"), []
-    with torch.cuda.device_of(embeddings):
-        kernel = built(SOURCE, "boost", macros, embeddings.device)
-        for place, part in enumerate(embeddings.split(sizes, 1)):
-            x, pull = unit_with_pull(part)
-            table = x @ x.T
-            tables = table, ensemble, labels.contiguous(), sums[place]
-            kernel.launch(size, THREADS, *tables, *options, 2 / (place + 2), size)
-            slopes.append(pull(table @ x))
+    slopes = []
+    for place, part in enumerate(embeddings.split(sizes, 1)):
+        x, pull = unit_with_pull(part)
+        table = x @ x.T
+        tables = table, ensemble, labels.contiguous(), sums[place]
+        numbers = *options, 2 / (place + 2), size
+        cuda_kernels.run((SOURCE, "boost"), x, (size, THREADS), *tables, *numbers)
+        slopes.append(pull(table @ x))
     return sums.sum(), torch.cat(slopes, 1)
 
 

@@ -15,8 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.cuda_kernels import built, numbers, takes
+from kinspace import checks, cuda_kernels
 from kinspace.numerics import full_precision
 from kinspace.pairs import class_sums
 
@@ -86,7 +85,7 @@ def follow_all(
     centers = module.centers
     checks.matching_rows("centers", centers, embeddings)
     labels = checks.with_labels(embeddings, labels, len(centers))
-    if takes(centers) and centers.is_contiguous():
+    if cuda_kernels.takes(centers) and centers.is_contiguous():
         return labels, *_fused(module, embeddings.to(centers.dtype).contiguous(), labels)
     sums, counts = class_sums(embeddings.to(centers.dtype), labels, len(centers))
     counts = counts[:, None]
@@ -105,9 +104,6 @@ def _fused(module: HasCenters, embeddings: Tensor, labels: Tensor) -> tuple[Tens
     centers, seen = module.centers, module.seen
     started, known = torch.empty_like(centers), torch.empty_like(seen)
     tables = embeddings, labels.contiguous(), centers, seen, known, started
-    macros = numbers(centers)[0], f"THREADS={THREADS}"
-    with torch.cuda.device_of(centers):
-        kernel = built(SOURCE, "follow", macros, centers.device)
-        options = float(module.rate), *embeddings.shape, int(module.training)
-        kernel.launch(len(centers), THREADS, *tables, *options)
+    options = float(module.rate), *embeddings.shape, int(module.training)
+    cuda_kernels.run((SOURCE, "follow"), centers, (len(centers), THREADS), *tables, *options)
     return started, known

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.cuda_kernels import built, numbers, takes
+from kinspace import checks, cuda_kernels
 from kinspace.distances import finite_distances
 from kinspace.losses.medoids import greedy_medoids
 from kinspace.numerics import full_precision
@@ -59,27 +59,31 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
         distances, tops = in_order(order)  # class after class
         found, nmi = greedy_medoids(distances, tops, begins, widest, margin_weight)
         # on a GPU all that follows is launched while the medoids are still searched: nothing waits
-        tables = x, distances, order, begins, found, nmi, margin_weight
-        value, slope = _fused(*tables) if takes(x) else _ends(*tables)
+        search = _Search(distances, order, begins, found, nmi, margin_weight)
+        value, slope = (_fused if cuda_kernels.takes(x) else _ends)(x, search)
     return with_slopes(value, (embeddings, slope))
 
 
-def _ends(
-    x: Tensor,
-    distances: Tensor,
-    order: Tensor,
-    begins: Tensor,
-    found: Tensor,
-    nmi: Tensor,
-    margin_weight: float,
-) -> tuple[Tensor, Callable[[], Tensor]]:
+class _Search(NamedTuple):
+    """Medoids found, for samples class after class."""
+
+    distances: Tensor
+    order: Tensor  # the samples so
+    begins: Tensor  # where each class begins, and the end
+    found: Tensor  # each sample's
+    nmi: Tensor
+    margin_weight: float
+
+
+def _ends(x: Tensor, search: _Search) -> tuple[Tensor, Callable[[], Tensor]]:
     """The loss, from the medoids found, and how to make its gradient."""
-    true = _class_medoids(distances, begins, int(begins.diff().max()))
-    both = order[torch.stack((true, found))]
+    order, begins = search.order, search.begins
+    true = _class_medoids(search.distances, begins, int(begins.diff().max()))
+    both = order[torch.stack((true, search.found))]
     both = torch.empty_like(both).index_copy_(1, order, both).flatten()
     apart = x - x.index_select(0, both).view(2, *x.shape)
     lengths = torch.linalg.vector_norm(apart, dim=2)
-    gap = (lengths[0] - lengths[1]).sum() + margin_weight * (1 - nmi)
+    gap = (lengths[0] - lengths[1]).sum() + search.margin_weight * (1 - search.nmi)
 
     def slope() -> Tensor:
         flow = apart.div_(without_zero(lengths)[..., None]).mul_(gap > 0)
@@ -89,24 +93,15 @@ def _ends(
     return gap.relu(), slope
 
 
-def _fused(
-    x: Tensor,
-    distances: Tensor,
-    order: Tensor,
-    begins: Tensor,
-    found: Tensor,
-    nmi: Tensor,
-    margin_weight: float,
-) -> tuple[Tensor, Callable[[], Tensor]]:
+def _fused(x: Tensor, search: _Search) -> tuple[Tensor, Callable[[], Tensor]]:
     """`_ends` in two kernels."""
+    distances, order, begins, found, nmi, margin_weight = search
     gaps, slopes, value = x.new_empty(len(x)), x.new_zeros(x.shape), x.new_empty(())
     tables = x.contiguous(), distances, order, begins, found, gaps, slopes
-    macros = numbers(x)[0], f"THREADS={THREADS}"
-    with torch.cuda.device_of(x):
-        terms = built(SOURCE, "class_terms", macros, x.device)
-        terms.launch(len(begins) - 1, THREADS, *tables, torch.finfo(x.dtype).tiny, *x.shape)
-        hinge = built(SOURCE, "hinge", macros, x.device)
-        hinge.launch(BLOCKS, THREADS, gaps, nmi, slopes, value, float(margin_weight), *x.shape)
+    grid, tiny = (len(begins) - 1, THREADS), torch.finfo(x.dtype).tiny
+    cuda_kernels.run((SOURCE, "class_terms"), x, grid, *tables, tiny, *x.shape)
+    parts = gaps, nmi, slopes, value, float(margin_weight), *x.shape
+    cuda_kernels.run((SOURCE, "hinge"), x, (BLOCKS, THREADS), *parts)
     return value, lambda: slopes
 
 

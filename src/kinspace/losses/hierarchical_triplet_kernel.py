@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kinspace.distances import CLOSE
 from kinspace.gpu_kernels import available, jit, power_of_2, tl
+from kinspace.product_form import CLOSE
 
 __all__ = ["WIDEST", "hinges", "nodes", "ready"]
 

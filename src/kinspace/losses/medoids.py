@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kinspace.cuda_kernels import CudaKernel, built, numbers, shared_room, takes
+from kinspace import cuda_kernels
 
 __all__ = ["greedy_medoids"]
 
@@ -60,7 +60,7 @@ def greedy_medoids(
     (tensor([1, 1, 2, 2]), tensor(1.))
     """
     entropy = _entropies(len(distances), distances.device)
-    if takes(distances) and len(distances) <= LARGEST:
+    if cuda_kernels.takes(distances) and len(distances) <= LARGEST:
         blocks = torch.cuda.get_device_properties(distances.device).multi_processor_count
         return _fused(distances, tops, begins, widest, entropy, margin_weight, blocks)
     sizes = begins.diff()
@@ -110,25 +110,18 @@ def _fused(
     blocks = math.ceil(size / (LANES * each))
     found, medoids = begins.new_empty(size), begins.new_empty(classes)
     nmi = distances.new_empty(())
-    with torch.cuda.device_of(distances):
-        kernel, shared, room = _kernel(distances, classes, widest, each)
-        kernel.launch_together(
-            *(blocks, THREADS, shared),
-            *(distances, tops, begins, entropy),
-            begins.new_zeros((classes, blocks, 2)),
-            begins.new_empty((blocks, room), dtype=torch.uint8),
-            *(medoids, found, nmi, float(margin_weight), size, classes, room, len(tops)),
-        )
+    shared_room = cuda_kernels.shared_room(distances.device)
+    sizes = size, classes, widest, each
+    macros, shared, room = _plan(distances.element_size(), *sizes, THREADS, shared_room)
+    cuda_kernels.run_together(
+        *((SOURCE, "greedy_steps"), distances, (blocks, THREADS), shared),
+        *(distances, tops, begins, entropy),
+        begins.new_zeros((classes, blocks, 2)),
+        begins.new_empty((blocks, room), dtype=torch.uint8),
+        *(medoids, found, nmi, float(margin_weight), size, classes, room, len(tops)),
+        macros=(*macros, cuda_kernels.packed(distances)),
+    )
     return found, nmi
-
-
-def _kernel(distances: Tensor, classes: int, widest: int, each: int) -> tuple[CudaKernel, int, int]:
-    """The kernel, the bytes of its tables in shared memory, and those of the others."""
-    sizes = len(distances), classes, widest, each
-    room = shared_room(distances.device)
-    macros, inside, outside = _plan(distances.element_size(), *sizes, THREADS, room)
-    macros += numbers(distances)
-    return built(SOURCE, "greedy_steps", macros, distances.device), inside, outside
 
 
 @lru_cache(16)
@@ -149,7 +142,6 @@ def _plan(
     macros = {
         "EACH": each,
         "SHARED": shared,
-        "THREADS": threads,
         "WIDTH": width,
         "SINGLE": int(single),
         "LISTENED": math.ceil(size / (LANES * LANES * each)),

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kinspace import checks
-from kinspace.cuda_kernels import built, numbers, takes
+from kinspace import checks, cuda_kernels
 from kinspace.distances import squared_distances
 from kinspace.numerics import full_precision, zero_of
 from kinspace.slopes import with_slopes
@@ -66,7 +65,7 @@ def nra_loss(
     checks.positive("eps", eps)
     if len(embeddings) == 1:
         return zero_of(embeddings)
-    make = _fused if takes(embeddings) else _value_and_slope
+    make = _fused if cuda_kernels.takes(embeddings) else _value_and_slope
     value, slope = make(embeddings, labels, alpha, eps, detach_range)
     return with_slopes(value, (embeddings, slope))
 
@@ -99,12 +98,9 @@ def _fused(
     x, squares = embeddings.detach().contiguous(), squared_distances(embeddings)
     terms, slopes = x.new_empty(len(x)), torch.zeros_like(x)
     tables = squares, x, labels.contiguous(), terms, slopes
-    macros = numbers(x)[0], f"THREADS={THREADS}"
-    with torch.cuda.device_of(x):
-        kernel = built(SOURCE, "rank_terms", macros, x.device)
-        blocks = math.ceil(len(x) / (THREADS // 32))
-        options = float(alpha), float(eps), *x.shape, int(detach_range)
-        kernel.launch(blocks, THREADS, *tables, *options)
+    grid = math.ceil(len(x) / (THREADS // 32)), THREADS
+    options = float(alpha), float(eps), *x.shape, int(detach_range)
+    cuda_kernels.run((SOURCE, "rank_terms"), x, grid, *tables, *options)
     return terms.sum(), lambda: slopes
 
 
