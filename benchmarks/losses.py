@@ -39,6 +39,7 @@ CASES: dict[str, Callable[[int, int], nn.Module]] = {
     "hierarchical_triplet": losses.HierarchicalTriplet,
     "contrastive": lambda classes, dim: losses.Contrastive(margin=2.0),
     "lifted_structure": lambda classes, dim: losses.LiftedStructure(),
+    "n_pair_first": lambda classes, dim: losses.NPair(anchors="first"),
     "n_pair": lambda classes, dim: losses.NPair(),
     "angular": lambda classes, dim: losses.Angular(),
     "proxy_nca": lambda classes, dim: losses.ProxyNCA(classes, dim, positive_in_denominator=True),

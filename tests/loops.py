@@ -160,12 +160,26 @@ def norm_penalty(embeddings: Tensor, norm_weight: float) -> Tensor:
 # --- losses --------------------------------------------------------------------------------------
 
 
-def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0) -> Tensor:
+def n_pair_loss(
+    embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0, anchors: str = "all"
+) -> Tensor:
     """Anchor i, positive the next sample of its class, negatives all samples of other classes.
 
     ALMN Eq.1 names the pair the other way round: its a_i is the anchor and x_i the positive.
+    anchors "first": the first sample of a class, against the positives of the other anchors.
     """
     classes = labels.tolist()
+    if anchors == "first":
+        members = [[i for i, own in enumerate(classes) if own == c] for c in set(classes)]
+        pairs = [own[:2] for own in members if len(own) > 1]
+        terms = zero_of(embeddings)
+        for first, second in pairs:
+            anchor = embeddings[first]
+            pull = dot(anchor, embeddings[second])
+            push = [dot(anchor, embeddings[p]) - pull for a, p in pairs if a != first]
+            if push:
+                terms = terms + log1p_sum_exp(push)
+        return terms / max(len(pairs), 1) + norm_penalty(embeddings, norm_weight)
     total = zero_of(embeddings)
     for i, positive in enumerate(next_same(classes)):
         negatives = samples_of_other_classes(classes, i)

@@ -119,7 +119,7 @@ def _embeddings(batch: Batch, seed: int) -> Arguments:
 
 
 METHODS = [
-    Method("n_pair_loss", "losses", _labels, [{}, {"norm_weight": 0.1}]),
+    Method("n_pair_loss", "losses", _labels, [{}, {"norm_weight": 0.1}, {"anchors": "first"}]),
     Method(
         "almn_loss",
         "losses",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import kinspace
-from kinspace import cuda_kernels, distance_kernels, pairs, slopes
+from kinspace import class_sums, cuda_kernels, distance_kernels, slopes
 from kinspace.losses import almn, bier, centers, clustering, medoids, nra
 
 pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
@@ -28,7 +28,7 @@ COMPILED = {
         ),
     ],
     centers.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
-    pairs.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
+    class_sums.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     nra.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     bier.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     clustering.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],

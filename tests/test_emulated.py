@@ -16,7 +16,7 @@ import torch
 from batches import DEGENERATE_BATCHES, NUM_CLASSES, Batch, random_batch
 from emulated import EmulatedKernel, emulating
 from gradients import Result, disagreement, evaluate
-from kinspace import cuda_kernels, distance_kernels, pairs, slopes
+from kinspace import class_sums, cuda_kernels, distance_kernels, slopes
 from kinspace.distance_kernels import FINITE, SQUARES, from_products
 from kinspace.losses import ALMN, almn, bier, centers, clustering, medoids, nra
 from methods import METHODS, Method
@@ -190,9 +190,9 @@ def test_the_kernel_of_centers_moves_them_as_torch_does(training: bool, tmp_path
 def test_the_kernel_of_class_sums_adds_as_torch_does(tmp_path: Path) -> None:
     x = torch.randn(43, 70, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(43) ** 2 % 7
-    with emulated_kernels(emulating(tmp_path)), mock.patch.object(pairs, "THREADS", 64):
-        found = pairs._fused_sums(x, labels, 8)
-    torch.testing.assert_close(found, pairs.class_sums(x, labels, 8))
+    with emulated_kernels(emulating(tmp_path)), mock.patch.object(class_sums, "THREADS", 64):
+        found = class_sums._fused_sums(x, labels, 8)
+    torch.testing.assert_close(found, class_sums.class_sums(x, labels, 8))
 
 
 # --- whole methods, as on a GPU -----------------------------------------------------------------
@@ -205,7 +205,7 @@ CALLERS: list[Any] = [
     distance_kernels,
     medoids,
     nra,
-    pairs,
+    class_sums,
     slopes,
 ]
 

@@ -35,7 +35,7 @@ CASES = mapped_cases()
 
 # The fixed public signatures, as the specification prints them.
 SIGNATURES = [
-    "n_pair_loss(embeddings, labels, *, norm_weight=0.0)",
+    "n_pair_loss(embeddings, labels, *, norm_weight=0.0, anchors='all')",
     "almn_loss(embeddings, labels, centers, *, beta=3.0, norm_weight=0.0005, margin='clipped')",
     "virtual_points(embeddings, labels, centers, *, beta=3.0, margin='clipped')",
     "update_centers(centers, embeddings, labels, *, rate=0.5)",

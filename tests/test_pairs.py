@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import loops
+from kinspace.class_sums import class_sums
 from kinspace.pairs import (
     class_slots,
-    class_sums,
     class_table,
     classes,
     different_pairs,

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from kinspace.slopes import across, exponentials_, without_zero
+from kinspace.slopes import across, exp_, exponentials_, without_zero
 
 __all__ = [
     "full_precision",
@@ -146,7 +146,7 @@ class _LogSumExp(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative
             weights = torch.exp(kept - result[:, None]) * grad[:, None]
         else:  # in place: a new table of this size costs as much as the exponentials
-            weights = kept.sub_(result[:, None]).exp_().mul_(grad[:, None])
+            weights = exp_(kept.sub_(result[:, None])).mul_(grad[:, None])
         return weights, None, None, None
 
 

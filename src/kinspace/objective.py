@@ -18,9 +18,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from kinspace import checks
+from kinspace.class_sums import class_sums
 from kinspace.losses import LOSSES, ClusterNCA, Magnet
 from kinspace.numerics import unit
-from kinspace.pairs import class_sums
 from kinspace.regularizers import (
     REGULARIZERS,
     Adversarial,

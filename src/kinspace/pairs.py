@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kinspace import checks, cuda_kernels
+from kinspace import checks
 
 __all__ = [
     "class_order",
     "class_runs",
     "class_slots",
-    "class_sums",
     "class_table",
     "classes",
     "different_pairs",
+    "first_pairs",
     "next_same",
     "off_diagonal",
     "positive_pairs",
@@ -27,10 +26,6 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-# of the kernel
-SOURCE = Path(__file__).with_suffix(".cu")
-THREADS = 256
-LARGE = 2**25  # samples times classes: every class looks at all labels
 
 
 def different_pairs(labels: Tensor) -> Tensor:
@@ -123,32 +118,6 @@ def class_runs(labels: Tensor) -> tuple[Tensor, Tensor, Array]:
     return order, begins, np.diff(starts)
 
 
-def class_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Sum (count, dim) and number (count,) of the rows of each class.
-
-    >>> class_sums(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([2, 0, 2]), 3)
-    (tensor([[2.],
-            [0.],
-            [5.]]), tensor([1., 0., 2.]))
-    """
-    graph = embeddings.requires_grad and torch.is_grad_enabled()
-    few = 0 < len(embeddings) * count <= LARGE
-    if cuda_kernels.takes(embeddings) and few and not graph and classes.dtype == torch.int64:
-        return _fused_sums(embeddings.detach().contiguous(), classes.contiguous(), count)
-    sums = embeddings.new_zeros(count, embeddings.shape[1]).index_add_(0, classes, embeddings)
-    ones = embeddings.new_ones(len(embeddings))
-    return sums, ones.new_zeros(count).index_add_(0, classes, ones)
-
-
-def _fused_sums(embeddings: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`class_sums` by one kernel."""
-    sums, counts = embeddings.new_empty(count, embeddings.shape[1]), embeddings.new_empty(count)
-    tables = embeddings, classes, sums, counts
-    kernel, grid = (SOURCE, "sums_of_classes"), (count, THREADS)
-    cuda_kernels.run(kernel, embeddings, grid, *tables, *embeddings.shape)
-    return sums, counts
-
-
 def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
     """For each sample the samples of its class, itself among them, in batch order.
 
@@ -202,6 +171,25 @@ def next_same(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         labels, _members(order, first, after), partner_of, after - first > 1
     )
     return index, partner, exists
+
+
+def first_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The first two samples of each class that has two: the first ones and the second.
+
+    Inside torch.compile, where no size may depend on values, each sample and the next of its class,
+    and which of them these are.
+
+    >>> first_pairs(torch.tensor([5, 1, 5, 5, 0, 0]))
+    (tensor([4, 0]), tensor([5, 2]), None)
+    """
+    if torch.compiler.is_compiling():
+        _, partner, paired = next_same(labels)
+        itself = torch.arange(len(labels), device=labels.device)
+        return itself, partner, paired & ((labels[:, None] == labels).int().argmax(1) == itself)
+    _, samples, starts = _sorted(labels)
+    begins = starts[:-1][np.diff(starts) > 1]
+    one, other = _beside(labels, samples[begins], samples[begins + 1])
+    return one, other, None
 
 
 def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -20,7 +20,9 @@ from torch.nn import functional
 from kinspace import cuda_kernels
 
 __all__ = [
+    "LOG2_E",
     "across",
+    "exp_",
     "exponentials_",
     "polar",
     "unit_with_pull",
@@ -28,6 +30,7 @@ __all__ = [
     "without_zero",
 ]
 
+LOG2_E = math.log2(math.e)
 # of the kernel
 SOURCE = Path(__file__).with_suffix(".cu")
 THREADS = 256
@@ -112,6 +115,20 @@ def unit_with_pull(vectors: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]
     return directions, lambda grad: across(grad, directions).div_(divisors)
 
 
+def exp_(values: Tensor) -> Tensor:
+    """e to the values, in place.
+
+    Those of float32 on a CPU as powers of 2, which PyTorch makes in a third to a half of the time,
+    with the same digits but for those that the exponent itself has not.
+
+    >>> exp_(torch.tensor([0.0, 1.0, -math.inf]))
+    tensor([1.0000, 2.7183, 0.0000])
+    """
+    if values.dtype == torch.float32 and not values.is_cuda:
+        return values.mul_(LOG2_E).exp2_()
+    return values.exp_()
+
+
 def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Tensor]:
     """Turn logits into exp(logits - top), top the largest of the row, in place and without a graph.
 
@@ -128,7 +145,7 @@ def exponentials_(logits: Tensor, *, plus_one: bool = False) -> tuple[Tensor, Te
         return _fused_exponentials(logits, plus_one)
     top = logits.amax(1, keepdim=True)
     top = top.clamp_(min=0.0 if plus_one else torch.finfo(top.dtype).min)
-    sums = logits.sub_(top).exp_().sum(1, keepdim=True)
+    sums = exp_(logits.sub_(top)).sum(1, keepdim=True)
     if plus_one:  # less 1, in units of exp(top): exact for the smallest sums, where top is 0
         sums += torch.expm1(-top)
         return sums + 1, top.add_(sums.log1p_())

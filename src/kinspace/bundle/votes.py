@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace.bundle.answers import Added, Neighbor
+from kinspace.class_sums import class_sums
 from kinspace.clusters import class_kmeans
 from kinspace.evaluation.classification import knc_scores
-from kinspace.pairs import class_sums
 from kinspace.table import EmbeddingTable
 
 __all__ = ["Clusters", "class_variance", "nearest_class", "soft_knn"]

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace import checks
+from kinspace.class_sums import class_sums
 from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest_blocks
 from kinspace.numerics import unit
-from kinspace.pairs import class_sums
 
 __all__ = [
     "confusion_counts",

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace import checks
+from kinspace.class_sums import class_sums
 from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.retrieval import KS, recall_at_k
 from kinspace.evaluation.similarity import METRICS
 from kinspace.numerics import unit
-from kinspace.pairs import class_sums
 
 __all__ = ["ClassGeometry", "alignment", "class_geometry", "recall_gap", "spectrum", "uniformity"]
 

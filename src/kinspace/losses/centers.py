@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks, cuda_kernels
+from kinspace.class_sums import class_sums
 from kinspace.numerics import full_precision
-from kinspace.pairs import class_sums
 
 __all__ = ["follow", "follow_all", "register_centers", "update_centers"]
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from kinspace import checks
+from kinspace.class_sums import class_sums
 from kinspace.distances import cross_distances_with_pull
-from kinspace.pairs import class_sums, classes
+from kinspace.pairs import classes
 
 __all__ = ["checked_clusters", "cluster_logits", "given_clusters"]
 

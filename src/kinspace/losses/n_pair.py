@@ -4,7 +4,11 @@
 
 p_i is another sample of i's class: the next one of its class in batch order (cyclic). The
 embeddings are not normalized. A sample alone in its class has no p_i: its term is 0 and it still
-counts in N.
+counts in N. With anchors="first" one pair a class, its first two samples a_c, p_c in batch order:
+
+    L = mean_c log(1 + sum_{k != c} exp(a_c . p_k - a_c . p_c)) + w/(2N) sum_i ||x_i||^2
+
+over the classes that have two, as Sohn prints it.
 
 Sohn, Improved deep metric learning with multi-class N-pair loss objective, NIPS 2016; DML-DA
 paper Eq. 4 (which prints a sum). Eq. 1 of the ALMN paper calls p_i the anchor and x_i the
@@ -21,17 +25,19 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.numerics import full_precision
-from kinspace.pairs import next_same
-from kinspace.slopes import exponentials_, with_slopes
+from kinspace.pairs import first_pairs, next_same
+from kinspace.slopes import LOG2_E, exponentials_, with_slopes
 
 __all__ = ["NPair", "center_softmax", "n_pair_loss"]
 
-STRIP = 256  # rows of a table worked on at a time: what is made beside it stays in the cache
-MODERATE = 40.0  # squared lengths up to which exp(x_i . x_j) is far from the ends of float32
+ANCHORS = ("all", "first")
+MODERATE = 6.0  # lengths up to which exp(x_i . x_j) is far from the ends of float32
 
 
 @full_precision
-def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0) -> Tensor:
+def n_pair_loss(
+    embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0, anchors: str = "all"
+) -> Tensor:
     """N-pair loss (module docstring).
 
     Two classes of two: each positive logit is 1, each negative 0, so the value is log(1 + 2/e).
@@ -39,10 +45,14 @@ def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0)
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> n_pair_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.5514)
+    >>> n_pair_loss(x, torch.tensor([0, 0, 1, 1]), anchors="first")  # log(1 + 1/e)
+    tensor(0.3133)
     """
     labels = checks.with_labels(embeddings, labels, read=False)
     checks.finite("norm_weight", norm_weight, at_least=0)
-    value, slope = _value_and_slope(embeddings, labels)
+    checks.choice("anchors", anchors, ANCHORS)
+    make = _value_and_slope if anchors == "all" else _of_first_pairs
+    value, slope = make(embeddings, labels)
     if not norm_weight:
         return with_slopes(value, (embeddings, slope))
     x = embeddings.detach()
@@ -53,10 +63,10 @@ def n_pair_loss(embeddings: Tensor, labels: Tensor, *, norm_weight: float = 0.0)
 @torch.no_grad()
 def _value_and_slope(x: Tensor, labels: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
     index, partner, paired = next_same(labels)
-    logits = x @ x.T
-    if _moderate(logits):
-        return _symmetric(x, logits, index, partner, paired)
     partner, paired = partner[:, None], paired[:, None]
+    if _moderate(x):
+        return _symmetric(x, index, partner, paired)
+    logits = x @ x.T
     logits.sub_(logits.gather(1, partner)).scatter_(1, index, -math.inf)
     sums, terms = exponentials_(logits, plus_one=True)
 
@@ -69,34 +79,57 @@ def _value_and_slope(x: Tensor, labels: Tensor) -> tuple[Tensor, Callable[[], Te
     return terms.mul_(paired).mean(), slope
 
 
-def _moderate(products: Tensor) -> bool:
+@torch.no_grad()
+def _of_first_pairs(x: Tensor, labels: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+    """With one pair a class."""
+    first, second, valid = first_pairs(labels)
+    if not len(first):
+        return x.new_zeros(()), lambda: torch.zeros_like(x)
+    anchors, positives = x.index_select(0, first), x.index_select(0, second)
+    logits = anchors @ positives.T  # (classes, classes)
+    logits.sub_(logits.diagonal()[:, None].clone()).fill_diagonal_(-math.inf)
+    if valid is not None:
+        logits.masked_fill_(~(valid[:, None] & valid), -math.inf)
+    sums, terms = exponentials_(logits, plus_one=True)
+    count = len(first) if valid is None else valid.sum().clamp(min=1)
+
+    def slope() -> Tensor:
+        weights = logits.div_(sums.mul_(count))
+        weights.diagonal().sub_(weights.sum(1))
+        by_anchors, by_positives = weights @ positives, weights.T @ anchors
+        return (
+            torch.zeros_like(x).index_add_(0, first, by_anchors).index_add_(0, second, by_positives)
+        )
+
+    return terms.sum() / count, slope
+
+
+def _moderate(x: Tensor) -> bool:
     """Whether exponentials of inner products fit as they are; not asked where it has a price."""
-    if products.is_cuda or torch.compiler.is_compiling():
+    if x.is_cuda or torch.compiler.is_compiling():
         return False
-    return float(products.diagonal().amax()) <= MODERATE
+    return float(torch.linalg.vector_norm(x, dim=1).amax()) <= MODERATE
 
 
 def _symmetric(
-    x: Tensor, table: Tensor, index: Tensor, partner: Tensor, paired: Tensor
+    x: Tensor, index: Tensor, partner: Tensor, paired: Tensor
 ) -> tuple[Tensor, Callable[[], Tensor]]:
     """The same where nothing has to be taken from the exponents: the table is symmetric then.
 
-    table: the inner products, used up. The gradient by x_i . x_j is E_ij (a_i + a_j), with no
-    second table for its transpose.
+    The gradient by x_i . x_j is E_ij (a_i + a_j), with no second table for its transpose.
     """
-    column, live = partner[:, None], paired[:, None].to(x.dtype)
-    own = table.gather(1, column).exp_()
-    sums = table.exp_().scatter_(1, index, 0).sum(1, keepdim=True)
+    table = torch.mm(x, (x * LOG2_E).T).exp2_()  # exp(x_i . x_j), see `exp_`
+    own = table.gather(1, partner)
+    sums = table.scatter_(1, index, 0).sum(1, keepdim=True)
 
     def slope() -> Tensor:
-        shares = live / (own + sums).mul_(len(x))
+        shares = paired / (own + sums).mul_(len(x))
         pull = (shares * sums).neg_()
-        for rows, own_shares in zip(table.split(STRIP), shares.split(STRIP), strict=True):
-            rows.mul_(own_shares + shares.T)
-        table.scatter_add_(1, column, pull).scatter_add_(0, partner[None], pull.T)
-        return table @ x
+        weights = (shares + shares.T).mul_(table)
+        weights.scatter_add_(1, partner, pull).scatter_add_(0, partner.T, pull.T)
+        return weights @ x
 
-    return (sums / own).log1p_().mul_(live).mean(), slope
+    return (sums / own).log1p_().mul_(paired).mean(), slope
 
 
 @torch.no_grad()
@@ -132,15 +165,16 @@ class NPair(nn.Module):
     """`n_pair_loss` as a module.
 
     >>> NPair(norm_weight=5e-4)
-    NPair(norm_weight=0.0005)
+    NPair(norm_weight=0.0005, anchors='all')
     """
 
-    def __init__(self, *, norm_weight: float = 0.0) -> None:
+    def __init__(self, *, norm_weight: float = 0.0, anchors: str = "all") -> None:
         super().__init__()
         self.norm_weight = checks.finite("norm_weight", norm_weight, at_least=0)
+        self.anchors = checks.choice("anchors", anchors, ANCHORS)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return n_pair_loss(embeddings, labels, norm_weight=self.norm_weight)
+        return n_pair_loss(embeddings, labels, norm_weight=self.norm_weight, anchors=self.anchors)
 
     def extra_repr(self) -> str:
-        return f"norm_weight={self.norm_weight}"
+        return f"norm_weight={self.norm_weight}, anchors={self.anchors!r}"

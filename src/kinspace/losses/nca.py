@@ -19,7 +19,7 @@ from kinspace import checks
 from kinspace.distances import distances_with_pull
 from kinspace.numerics import full_precision
 from kinspace.pairs import class_table
-from kinspace.slopes import with_slopes
+from kinspace.slopes import exp_, with_slopes
 
 __all__ = ["NCA", "nca_loss"]
 
@@ -53,7 +53,7 @@ def _value_and_slope(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Callab
 
     def slope() -> Tensor:
         # by the squared distances: the share among the positives less the chance among all
-        weights = chances.exp_().neg_().scatter_add_(1, index, shares)
+        weights = exp_(chances).neg_().scatter_add_(1, index, shares)
         return pull(weights.mul_(paired.to(weights.dtype).div_(len(labels))))
 
     return terms.mul_(paired).mean(), slope

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kinspace.class_sums import class_sums
 from kinspace.clusters import ClusterIndex
 from kinspace.data import TransformSettings
 from kinspace.distributed import rank, world_size
 from kinspace.models import Embedder, make_embedder, roles
 from kinspace.numerics import unit
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
-from kinspace.pairs import class_sums
 from kinspace.recipes import Recipe
 from kinspace.sampling import SAMPLERS, BatchSampler, Neighborhoods
 from kinspace.training.feeding import Feed, embed_all

@@ -1,4 +1,4 @@
-// `class_sums` of `pairs` in one launch. A block has a class, a thread some dimensions.
+// `class_sums` in one launch. A block has a class, a thread some dimensions.
 //
 // REAL: the type. THREADS: of a block.
 
