@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from kinspace.models import POOLINGS, Head, pool
+from kinspace.models.discriminant import discriminants
 
 
 def maps(*shape: int) -> Tensor:
@@ -200,3 +201,54 @@ def test_wrong_options_are_named(options: dict[str, object], message: str) -> No
 def test_another_rank_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"features: expected a map .* got shape \(3,\)"):
         Head(3, 2)(torch.zeros(3))
+
+
+def discriminant_data() -> tuple[Tensor, Tensor]:
+    """Three classes apart along two axes, and spread far along a third."""
+    labels = torch.arange(3).repeat_interleave(20)
+    noise = torch.randn(60, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    centers = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    noise[:, :2] = 0.1 * noise[:, :2] + centers[labels]
+    noise[:, 2] *= 30
+    return noise, labels
+
+
+def test_discriminants_tell_the_classes_apart_by_their_first_directions() -> None:
+    features, labels = discriminant_data()
+    head = Head(5, 4).double()
+    head.discriminate(features, labels, shrinkage=0.001)
+    assert head.linear is not None
+    outputs = head.linear(features)
+    torch.testing.assert_close(outputs.norm(dim=1).mean(), features.norm(dim=1).mean())
+    means = torch.stack([outputs[labels == c].mean(0) for c in range(3)])
+    torch.testing.assert_close(
+        means.mean(0), torch.zeros(4, dtype=torch.float64), atol=1e-9, rtol=0
+    )
+    assert torch.cdist(outputs, means).argmin(1).equal(labels)
+    raw = torch.stack([features[labels == c].mean(0) for c in range(3)])
+    assert not torch.cdist(features, raw).argmin(1).equal(labels)
+    # what does not tell classes apart stays small
+    within = outputs - means[labels]
+    assert within[:, 2:].norm() < 0.3 * within[:, :2].norm()
+
+
+def test_discriminants_with_full_shrinkage_keep_the_shape_of_the_features() -> None:
+    features, labels = discriminant_data()
+    weight, bias = discriminants(features, labels, 2, shrinkage=1.0)
+    turned = weight @ weight.T
+    torch.testing.assert_close(turned, turned[0, 0] * torch.eye(2, dtype=torch.float64))
+    torch.testing.assert_close(
+        bias, -weight @ torch.stack([features[labels == c].mean(0) for c in range(3)]).mean(0)
+    )
+
+
+def test_discriminants_say_what_they_cannot_do() -> None:
+    features, labels = discriminant_data()
+    with pytest.raises(ValueError, match="dim: expected at most the 5 features, got 6"):
+        discriminants(features, labels, 6)
+    with pytest.raises(ValueError, match="classes of two or more different samples, got none"):
+        discriminants(features, torch.arange(60), 2)
+    with pytest.raises(ValueError, match="shrinkage: expected above 0 and at most 1, got 0"):
+        discriminants(features, labels, 2, shrinkage=0)
+    with pytest.raises(ValueError, match="expected a head with one embedding layer"):
+        Head(5, None).discriminate(features, labels)

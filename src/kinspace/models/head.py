@@ -13,7 +13,7 @@ mode always 1. With `groups` (`kinspace.learners`: how many, or their sizes) eac
 dimensions is normalized by itself, all to one length, so that the whole has it as before. Losses
 on inner products (N-pair, ALMN) live or die by the length: of unnormalized embeddings `calibrate`
 sets the one they start with. The layer starts from a normal distribution of variance 1 / dim, which
-keeps the length of its input on average, and bias 0.
+keeps the length of its input on average, and bias 0, or from `discriminate`.
 
 A backbone with learners (`kinspace.models.ensembles`) gives a map for each; their pooled features
 stand in a row, and the layer makes each group of dimensions of one learner's.
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.learners import group_sizes, unit_groups
+from kinspace.models.discriminant import discriminants
 from kinspace.models.ensembles import LearnerLayers, learner_sizes
 from kinspace.numerics import raise_half
 
@@ -175,6 +176,15 @@ class Head(nn.Module):
         for parameter in parameters:
             parameter.mul_(norm / before)
         return before
+
+    def discriminate(self, pooled: Tensor, labels: Tensor, *, shrinkage: float = 0.3) -> None:
+        """Start the embedding layer from `discriminants` of pooled features and their classes."""
+        if not isinstance(self.linear, nn.Linear):
+            raise ValueError("discriminate: expected a head with one embedding layer")
+        weight, bias = discriminants(pooled, labels, self.dim, shrinkage=shrinkage)
+        with torch.no_grad():
+            self.linear.weight.copy_(weight)
+            self.linear.bias.copy_(bias)
 
     def config(self) -> dict[str, Any]:
         """The options, plain values: what `Head(in_features, **config)` takes.

@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 
+STARTS = ("random", "discriminants")
+
+
 @dataclass(frozen=True)
 class LossPart:
     """A loss of `LOSSES` and its options.
@@ -99,7 +102,9 @@ class ModelPart:
     how many or their sizes (`kinspace.learners`), None: the whole vector. attention: so many
     learners see the net through masks of their own, 0: none; depths: the learners sit at several
     depths of the net (`kinspace.models.ensembles`). Each takes one of the groups; depths without
-    groups: one layer takes the features of all depths. start_norm: the mean norm of
+    groups: one layer takes the features of all depths. start: of the embedding layer, "random", or
+    from the "discriminants" of the backbone's features and the training classes
+    (`kinspace.models.discriminant`; for tests on seen classes). start_norm: the mean norm of
     the embeddings the head starts at where they are not normalized; None leaves the
     initialization. options: of the backbone.
     """
@@ -115,6 +120,7 @@ class ModelPart:
     groups: int | tuple[int, ...] | None = None
     attention: int = 0
     depths: bool = False
+    start: str = "random"
     start_norm: float | None = 1.0
     freeze_batch_norm: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -137,6 +143,11 @@ class ModelPart:
             learner_sizes(learners, self.groups, self.dim, shared=bool(self.attention))
         known("pool", self.pool, POOLINGS, what="pooling")
         below_one("dropout", self.dropout)
+        known("start", self.start, STARTS, what="start")
+        if self.start != "random" and (self.dim is None or self.attention or self.groups):
+            raise ValueError(
+                f"start: {self.start!r} expects one embedding layer, without attention or groups"
+            )
         above_zero(self, "length", "start_norm")
 
 

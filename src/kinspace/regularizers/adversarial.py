@@ -36,7 +36,8 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.learners import checked_groups, group_sizes
-from kinspace.numerics import full_precision, unit, zero_of
+from kinspace.numerics import full_precision, unit
+from kinspace.slopes import unit_with_pull, with_slopes
 
 __all__ = ["Adversarial", "adversarial_penalty"]
 
@@ -67,25 +68,72 @@ def adversarial_penalty(
     checks.finite("weight_penalty", weight_penalty, at_least=0)
     sizes = group_sizes(groups, embeddings.shape[1])
     hidden, output = _layers(hidden, output, sizes, embeddings.dtype)
-    parts = [_reversed(unit(part)) for part in embeddings.split(sizes, 1)]
-    value = zero_of(embeddings, hidden, output)
+    similarity, *by_regressors = _similarity(embeddings, hidden, output, sizes)
+    growth, *by_growth = _growth(hidden, output, sizes)
+    by_hidden, by_output = (
+        grown.mul_(weight_penalty).sub_(regressed)
+        for grown, regressed in zip(by_growth, by_regressors[1:], strict=True)
+    )
+    return with_slopes(
+        growth * weight_penalty - similarity,
+        (embeddings, lambda: by_regressors[0]),  # reversed
+        (hidden, lambda: by_hidden),
+        (output, lambda: by_output),
+    )
+
+
+@torch.no_grad()
+def _similarity(
+    embeddings: Tensor, hidden: Tensor, output: Tensor, sizes: list[int]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """sum mean (f_i * g_ij(f_j))^2, and its slopes by the embeddings and by both layers."""
+    units, pulls = zip(*(unit_with_pull(part) for part in embeddings.split(sizes, 1)), strict=True)
+    slopes = [torch.zeros_like(part) for part in units]
+    values, by_hidden, by_output = [embeddings.new_zeros(())], [], []
     for (smaller, larger), first, second in _regressors(hidden, output, sizes):
-        units = torch.addmm(first[-1], parts[larger], first[:-1]).relu()  # (batch, width)
-        foretold = torch.addmm(second[-1], units, second[:-1])  # (batch, size of the smaller)
-        value = value - (parts[smaller] * foretold).square().mean()
-        value = value + weight_penalty * (_growth(first) + _growth(second))
-    return value
+        active = torch.addmm(first[-1], units[larger], first[:-1]).relu_()  # (batch, width)
+        foretold = torch.addmm(second[-1], active, second[:-1])  # (batch, size of the smaller)
+        product = units[smaller] * foretold
+        values.append(product.square().mean())
+        flow = product.mul_(2 / product.numel())
+        slopes[smaller].addcmul_(flow, foretold)
+        flow.mul_(units[smaller])
+        by_output.append(_with_bias(active, flow))
+        back = (flow @ second[:-1].T).mul_(active > 0)
+        by_hidden.append(_with_bias(units[larger], back))
+        slopes[larger].addmm_(back, first[:-1].T)
+    pulled = [pull(slope) for pull, slope in zip(pulls, slopes, strict=True)]
+    rows = torch.cat(by_hidden) if by_hidden else torch.zeros_like(hidden)
+    columns = torch.cat(by_output, 1) if by_output else torch.zeros_like(output)
+    return torch.stack(values).sum(), torch.cat(pulled, 1), rows, columns
 
 
-def _reversed(x: Tensor) -> Tensor:
-    """The same numbers, to the bit; their gradient has the other sign."""
-    return 2 * x.detach() - x
+def _with_bias(inputs: Tensor, flow: Tensor) -> Tensor:
+    """The slope of a layer and, in the last row, of its bias, from that of its outputs."""
+    return torch.cat((inputs.T @ flow, flow.sum(0, keepdim=True)))
 
 
-def _growth(layer: Tensor) -> Tensor:
-    """How far the rows are from length 1, and the biases, the last row, beyond it."""
-    squares = layer.square().sum(1)
-    return (squares[:-1] - 1).square().mean() + (squares[-1] - 1).relu()
+@torch.no_grad()
+def _growth(hidden: Tensor, output: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """sum P over all layers, how far rows are from length 1 and biases beyond it; both slopes."""
+    layers = [layer for _, *both in _regressors(hidden, output, sizes) for layer in both]
+    if not layers:
+        return hidden.new_zeros(()), torch.zeros_like(hidden), torch.zeros_like(output)
+    lengths = [len(layer) for layer in layers]
+    # of each row of a layer its part of the mean, but of the last, the bias; made on the host
+    real, none = hidden.dtype, torch.zeros(1, dtype=hidden.dtype)
+    shares = [torch.full((rows - 1,), 1 / (rows - 1), dtype=real) for rows in lengths]
+    means = torch.cat([part for share in shares for part in (share, none)])
+    means = means.to(hidden.device, non_blocking=True)
+    excess = torch.cat([layer.square().sum(1) for layer in layers]).sub_(1)
+    beyond = excess.relu().masked_fill_(means > 0, 0)
+    value = torch.addcmul(beyond, means * excess, excess).sum()
+    # by the squared lengths, and these by the rows
+    pulls = torch.addcmul((beyond > 0).to(means.dtype), means, excess, value=2).mul_(2)
+    flows = [
+        layer * pull[:, None] for layer, pull in zip(layers, pulls.split(lengths), strict=True)
+    ]
+    return value, torch.cat(flows[::2]), torch.cat(flows[1::2], 1)
 
 
 def _pairs(sizes: list[int]) -> list[tuple[int, int]]:

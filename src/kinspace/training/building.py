@@ -151,14 +151,23 @@ def warm_start(recipe: Recipe) -> Recipe:
     return Recipe.from_dict(table)
 
 
-@torch.no_grad()
-def start_norm(model: nn.Module, norm: float, train: Feed, *, batch_size: int = 128) -> float:
-    """Rescale the embedding layer so that embeddings start with this mean norm; the norm before."""
-    assert isinstance(model, Embedder)
-    count = min(_CALIBRATION, len(train.dataset))
-    places = torch.linspace(0, len(train.dataset) - 1, count).long()
-    some = train.part(train.dataset.subset(places))
-    return float(model.head.calibrate(_features(model, some, batch_size), norm=norm))
+def start_head(recipe: Recipe, model: nn.Module, train: Feed, *, batch_size: int = 128) -> None:
+    """How the embedding layer of an Embedder starts, and the norm embeddings of free length have.
+
+    Where they are normalized, the scale of the layer is left alone: with a smaller one each step of
+    the optimizer would turn it farther.
+    """
+    part = recipe.model
+    if not isinstance(model, Embedder) or part.dim is None:
+        return
+    if part.start == "discriminants":
+        features = _features(model, train, batch_size)
+        model.head.discriminate(features, train.dataset.labels.to(features.device))
+    if part.start_norm and not part.normalize:
+        count = min(_CALIBRATION, len(train.dataset))
+        places = torch.linspace(0, len(train.dataset) - 1, count).long()
+        some = train.part(train.dataset.subset(places))
+        model.head.calibrate(_features(model, some, batch_size), norm=part.start_norm)
 
 
 def original_densities(model: nn.Module, train: Feed, *, batch_size: int = 128) -> Tensor:

@@ -3,7 +3,8 @@
 A small net, or a small batch on a large GPU, waits for the host that launches its kernels. A graph
 is recorded once and replayed with one call: on an H200 our small net at 96 pixels trains 1.8 times
 as fast. It is for one shape of input; other batches (a last, smaller one) go through the model as
-it is. The output is the graph's own memory: the next batch overwrites it.
+it is. The output is the graph's own memory, and so are the gradients: the next batch overwrites
+them, so that gradients of several batches do not add up.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from kinspace.training.building import (
     make_plan,
     make_state,
     original_densities,
-    start_norm,
+    start_head,
     transform_settings,
     warm_start,
     without_search,
@@ -206,16 +206,9 @@ class _Job:
         reporter.say(f"run folder: {self.folder}")
 
     def _begin(self) -> None:
-        """Before the first step: the norm that embeddings of free length start at, and the weights.
-
-        Where they are normalized, the scale of the layer is left alone: with a smaller one each
-        step of the optimizer would turn it farther.
-        """
-        norm = self.recipe.model.start_norm
+        """Before the first step: how the head starts, and the weights."""
         self.model.to(self.parts.train.device)
-        free = not self.recipe.model.normalize and self.recipe.model.dim is not None
-        if isinstance(self.model, Embedder) and norm and free:
-            start_norm(self.model, norm, self.parts.train)
+        start_head(self.recipe, self.model, self.parts.train)
         if main_process():
             write_checkpoint(self.folder / "start.safetensors", self.model.state_dict(), {})
 

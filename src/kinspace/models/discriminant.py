@@ -1,0 +1,68 @@
+"""An embedding layer by Fisher's discriminants of the features: a good start without a step.
+
+    S = (1 - s) S_w + s tr(S_w)/d I,   W = V^T S^(-1/2),   b = -W m
+
+S_w is the covariance of the d features within the classes, m the mean of the class means, and the
+rows of V^T are directions in which these differ, those in which they differ most first. There are
+at most as many as classes, less one; further rows go on with the directions left, at REST of the
+length, so that training has them and they change little before it. W is scaled so that vectors keep
+their length on average.
+
+Fisher, The use of multiple measurements in taxonomic problems, 1936; the shrinkage s as in
+Friedman, Regularized discriminant analysis, 1989. For classes that are seen in training: on
+GoogLeNet's features nearest class means of Oxford-IIIT Pet err in 16.4 of 100 test pictures, by
+these discriminants in 13.7; classes that were not seen it serves badly (docs/tuning.md).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kinspace import checks
+from kinspace.class_sums import class_sums
+
+__all__ = ["discriminants"]
+
+REST = 0.1
+
+
+@torch.no_grad()
+def discriminants(
+    features: Tensor, labels: Tensor, dim: int, *, shrinkage: float = 0.3
+) -> tuple[Tensor, Tensor]:
+    """The weight (dim, features) and bias (dim,) of such a layer (module docstring).
+
+    Two classes that differ along the second axis, and within themselves along the first:
+
+    >>> x = torch.tensor([[-9.0, 0.0], [9.0, 0.0], [-9.0, 1.0], [9.0, 1.0]])
+    >>> weight, bias = discriminants(x, torch.tensor([0, 0, 1, 1]), 1, shrinkage=0.01)
+    >>> (x @ weight.T + bias).sign()[:, 0]
+    tensor([-1., -1.,  1.,  1.])
+    """
+    labels = checks.with_labels(features, labels)
+    size, count = features.shape
+    if not 1 <= checks.whole("dim", dim, at_least=1) <= count:
+        raise ValueError(f"dim: expected at most the {count} features, got {dim}")
+    if not 0 < checks.finite("shrinkage", shrinkage, at_least=0) <= 1:
+        raise ValueError(f"shrinkage: expected above 0 and at most 1, got {shrinkage!r}")
+    x = features.double()
+    classes, places = labels.unique(return_inverse=True)
+    sums, sizes = class_sums(x, places, len(classes))
+    means = sums / sizes[:, None]
+    middle = means.mean(0)
+    within = x - means[places]
+    covariance = within.T @ within / max(size - len(classes), 1)
+    even = covariance.diagonal().mean()
+    if not even > 0:
+        raise ValueError("labels: expected classes of two or more different samples, got none")
+    covariance = torch.lerp(covariance, even * torch.eye(count).to(covariance), shrinkage)
+    values, vectors = torch.linalg.eigh(covariance)
+    whitening = vectors * values.rsqrt()  # (features, features)
+    _, spread, directions = torch.linalg.svd((means - middle) @ whitening, full_matrices=True)
+    apart = int((spread > 1e-6 * spread.max()).sum())
+    directions[apart:] *= REST
+    weight = directions[:dim] @ whitening.T
+    outputs = (x - middle) @ weight.T
+    weight *= x.norm(dim=1).mean() / outputs.norm(dim=1).mean()
+    return weight.to(features.dtype), -(weight @ middle).to(features.dtype)
