@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,24 @@ def test_curves_and_profiles_and_scatters_are_drawn(tmp_path: Path) -> None:
     [scatter] = experiment_figures(mnist.experiment, mnist.to_dict())
     assert scatter.rows == (("NRA", 3),)
     assert scatter.png[:4] == b"\x89PNG"
+
+
+def test_a_row_that_starts_as_good_as_another_ends_reaches_it_at_step_0(tmp_path: Path) -> None:
+    rows = ("magnet", "magnet-short", "disjoint", "triplet", "softmax", "magnet-start")
+    content = recorded(tmp_path, "magnet_pets", "pets", {row: [0.2] for row in rows})
+    for record in content.runs:
+        first = 0.1 if record["row"] == "magnet-start" else 0.9
+        record["curve"] = [[0, first], [50, 0.2]]
+    found = content.to_dict()
+    cells = {line.who: line.cells for line in lines(found)}
+    place = headings(found).index("as good as triplet at step")
+    assert cells["Magnet, from discriminants, by kNC"][place] == "0"
+    # six lines have their names below the plot, and the figure is taller for them
+    [many] = experiment_figures(content.experiment, found)
+    del content.runs[3:]
+    [few] = experiment_figures(content.experiment, content.to_dict())
+    height = re.compile(r'height="([0-9.]+)pt"')
+    assert float(height.findall(many.svg)[0]) > float(height.findall(few.svg)[0])
 
 
 def test_mean_and_spread_by_hand() -> None:

@@ -15,6 +15,7 @@ from kinspace.reproduce.rows import Row, Sweep
 __all__ = ["draw_figures", "experiment_figures"]
 
 Content = Mapping[str, Any]
+IN_PLOT = 5  # lines whose names find a place among them; those of more stand below
 
 
 def draw_figures(records: Records) -> list[Path]:
@@ -139,15 +140,22 @@ def _curves(experiment: Experiment, content: Content) -> Plot | None:
     if not lines:
         return None
 
+    many = len(lines) > IN_PLOT
+
     def draw(axes: Any) -> None:
-        for color, (row, points) in zip(_colors(len(lines)), lines.items(), strict=True):
+        for place, (row, points) in enumerate(lines.items()):
+            color = COLORS[place % len(COLORS)]
             steps, means = [p[0] for p in points], [100 * p[1] for p in points]
             low = [100 * (p[1] - p[2]) for p in points]
             high = [100 * (p[1] + p[2]) for p in points]
-            axes.plot(steps, means, color=color, label=row, lw=1.5)
+            dashes = "--" if place >= len(COLORS) else "-"
+            axes.plot(steps, means, color=color, ls=dashes, label=row, lw=1.5)
             axes.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
         axes.set(xlabel="step", ylabel=f"{name}, %")
-        axes.legend()
+        if many:
+            axes.figure.legend(loc="outside lower left")
+        else:
+            axes.legend()
 
     said = "; ".join(
         f"{row} from {100 * points[0][1]:.1f} to {100 * points[-1][1]:.1f}"
@@ -156,7 +164,9 @@ def _curves(experiment: Experiment, content: Content) -> Plot | None:
     rows = [(row, *point) for row, points in lines.items() for point in points]
     columns = ("row", "step", "mean", "spread")
     alt = f"{name} over the steps: {said}."
-    return drawn("curves", f"{name} over the steps", alt, draw, columns=columns, rows=rows)
+    size = (5.2, 3.2 + 0.21 * len(lines) * many)
+    words = "curves", f"{name} over the steps", alt
+    return drawn(*words, draw, columns=columns, rows=rows, size=size)
 
 
 def _profile(experiment: Experiment, kind: str, content: Content) -> Plot | None:

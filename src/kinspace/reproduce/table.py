@@ -94,7 +94,7 @@ def _cells(
         "s a run": f"{seconds['mean']:.0f}" if seconds else "",
     }
     for name, step in summary.get("reached", {}).items():
-        last[_as_good_as(name)] = f"{step:,.0f}" if step else ""
+        last[_as_good_as(name)] = "" if step is None else f"{step:,.0f}"
     return tuple(cells + [last.get(head, "") for head in heads])
 
 
