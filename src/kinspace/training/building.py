@@ -41,7 +41,7 @@ _CALIBRATION = 512  # pictures to measure the first norm on
 def make_model(recipe: Recipe, *, seed: int) -> Embedder:
     """The embedder of a recipe, its random weights by the seed."""
     part = recipe.model
-    return make_embedder(
+    model = make_embedder(
         {
             "backbone": {
                 "name": part.backbone,
@@ -63,6 +63,17 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
         pretrained=part.pretrained and part.weights is None,
         weights=part.weights,
     )
+    layer = model.head.linear
+    if (
+        part.start == "discriminants"
+        and isinstance(layer, nn.Linear)
+        and layer.out_features > layer.in_features
+    ):
+        raise ValueError(
+            "model.dim: a start from discriminants expects at most as many as the backbone's "
+            f"features, {layer.in_features}, got {layer.out_features}"
+        )
+    return model
 
 
 def bears_channels_last(model: nn.Module, device: torch.device) -> bool:
