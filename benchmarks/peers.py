@@ -21,9 +21,6 @@ class Peer:
     title: str
     build: Callable[[Any], nn.Module]
     difference: str = ""  # empty: the same value on the same batch, which a run checks
-    less: bool = (
-        False  # takes a part of the pairs that ours takes: shown, but ours need not be faster
-    )
 
 
 class Mined(nn.Module):
@@ -199,7 +196,6 @@ PEERS: dict[str, Peer] = {
         "NPairsLoss",
         _n_pair,
         "one anchor and one negative a class: a sixteenth of the pairs that ours takes",
-        less=True,
     ),
     "angular": Peer(
         "AngularLoss",

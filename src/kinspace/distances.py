@@ -193,8 +193,7 @@ def listed_distances_with_pull(
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """||x_i - x_j|| of the pairs (i, j) in two lists, without a graph, and their pull.
 
-    By differences, or where these would be too many, or a kernel makes it, from the table of all
-    distances.
+    By differences, or where these would be too many from the table of all distances.
 
     >>> x = torch.tensor([[0.0], [3.0], [5.0]])
     >>> distances, pull = listed_distances_with_pull(x, torch.tensor([0, 0]), torch.tensor([1, 2]))
@@ -203,7 +202,7 @@ def listed_distances_with_pull(
             [ 1.],
             [ 0.]]))
     """
-    if not by_differences(x, x) and first.numel() * x.shape[1] <= LISTED * len(x) ** 2:
+    if first.numel() * x.shape[1] <= LISTED * len(x) ** 2:
         apart = x.index_select(0, first).sub_(x.index_select(0, second))
         distances = torch.linalg.vector_norm(apart, dim=1)
 

@@ -4,14 +4,13 @@
 
 S_w is the covariance of the d features within the classes, m the mean of the class means, and the
 rows of V^T are directions in which these differ, those in which they differ most first. There are
-at most as many as classes, less one; further rows go on with the directions left, at REST of the
-length, so that training has them and they change little before it. W is scaled so that vectors keep
+at most as many as classes, less one; further rows go on with the directions left, shortened to
+`rest`, so that training has them and they change little before it. W is scaled so that vectors keep
 their length on average.
 
 Fisher, The use of multiple measurements in taxonomic problems, 1936; the shrinkage s as in
-Friedman, Regularized discriminant analysis, 1989. For classes that are seen in training: on
-GoogLeNet's features nearest class means of Oxford-IIIT Pet err in 16.4 of 100 test pictures, by
-these discriminants in 13.7; classes that were not seen it serves badly (docs/tuning.md).
+Friedman, Regularized discriminant analysis, 1989. For classes that are seen in training; those that
+were not it serves badly (docs/tuning.md, by benchmarks/discriminants.py).
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ from torch import Tensor
 
 from kinspace import checks
 from kinspace.class_sums import class_sums
+from kinspace.pairs import classes
 
 __all__ = ["discriminants"]
-
-REST = 0.1
 
 
 @torch.no_grad()
 def discriminants(
-    features: Tensor, labels: Tensor, dim: int, *, shrinkage: float = 0.3
+    features: Tensor, labels: Tensor, dim: int, *, shrinkage: float = 0.3, rest: float = 0.1
 ) -> tuple[Tensor, Tensor]:
     """The weight (dim, features) and bias (dim,) of such a layer (module docstring).
 
@@ -46,13 +44,14 @@ def discriminants(
         raise ValueError(f"dim: expected at most the {count} features, got {dim}")
     if not 0 < checks.finite("shrinkage", shrinkage, at_least=0) <= 1:
         raise ValueError(f"shrinkage: expected above 0 and at most 1, got {shrinkage!r}")
+    checks.finite("rest", rest, at_least=0)
     x = features.double()
-    classes, places = labels.unique(return_inverse=True)
-    sums, sizes = class_sums(x, places, len(classes))
+    found, places = classes(labels)
+    sums, sizes = class_sums(x, places, len(found))
     means = sums / sizes[:, None]
     middle = means.mean(0)
     within = x - means[places]
-    covariance = within.T @ within / max(size - len(classes), 1)
+    covariance = within.T @ within / max(size - len(found), 1)
     even = covariance.diagonal().mean()
     if not even > 0:
         raise ValueError("labels: expected classes of two or more different samples, got none")
@@ -61,7 +60,7 @@ def discriminants(
     whitening = vectors * values.rsqrt()  # (features, features)
     _, spread, directions = torch.linalg.svd((means - middle) @ whitening, full_matrices=True)
     apart = int((spread > 1e-6 * spread.max()).sum())
-    directions[apart:] *= REST
+    directions[apart:] *= rest
     weight = directions[:dim] @ whitening.T
     outputs = (x - middle) @ weight.T
     weight *= x.norm(dim=1).mean() / outputs.norm(dim=1).mean()

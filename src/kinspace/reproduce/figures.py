@@ -164,7 +164,7 @@ def _curves(experiment: Experiment, content: Content) -> Plot | None:
     rows = [(row, *point) for row, points in lines.items() for point in points]
     columns = ("row", "step", "mean", "spread")
     alt = f"{name} over the steps: {said}."
-    size = (5.2, 3.2 + 0.21 * len(lines) * many)
+    size = (5.2, 3.2 + 0.21 * len(lines)) if many else (5.2, 3.2)
     words = "curves", f"{name} over the steps", alt
     return drawn(*words, draw, columns=columns, rows=rows, size=size)
 
