@@ -118,7 +118,8 @@ def _symmetric(
 
     The gradient by x_i . x_j is E_ij (a_i + a_j), with no second table for its transpose.
     """
-    table = torch.mm(x, (x * LOG2_E).T).exp2_()  # exp(x_i . x_j), see `exp_`
+    # exp(x_i . x_j), see `exp_`; with beta 0 the first argument is not read
+    table = torch.addmm(x.new_empty(()), x, x.T, beta=0, alpha=LOG2_E).exp2_()
     own = table.gather(1, partner)
     sums = table.scatter_(1, index, 0).sum(1, keepdim=True)
 

@@ -35,6 +35,11 @@ __all__ = [
     "transform_settings",
 ]
 
+# `discriminants` by how the head starts, both chosen before any step (docs/tuning.md)
+STARTING = {
+    "discriminants": {"shrinkage": 0.3, "rest": 0.1},
+    "whitening": {"shrinkage": 0.5, "rest": 1.0},
+}
 _CALIBRATION = 512  # pictures to measure the first norm on
 
 
@@ -65,12 +70,12 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
     )
     layer = model.head.linear
     if (
-        part.start == "discriminants"
+        part.start != "random"
         and isinstance(layer, nn.Linear)
         and layer.out_features > layer.in_features
     ):
         raise ValueError(
-            "model.dim: a start from discriminants expects at most as many as the backbone's "
+            f"model.dim: a start from {part.start} expects at most as many as the backbone's "
             f"features, {layer.in_features}, got {layer.out_features}"
         )
     return model
@@ -171,9 +176,10 @@ def start_head(recipe: Recipe, model: nn.Module, train: Feed, *, batch_size: int
     part = recipe.model
     if not isinstance(model, Embedder) or part.dim is None:
         return
-    if part.start == "discriminants":
+    if part.start != "random":
         features = _features(model, train, batch_size)
-        model.head.discriminate(features, train.dataset.labels.to(features.device))
+        labels = train.dataset.labels.to(features.device)
+        model.head.discriminate(features, labels, **STARTING[part.start])
     if part.start_norm and not part.normalize:
         count = min(_CALIBRATION, len(train.dataset))
         places = torch.linspace(0, len(train.dataset) - 1, count).long()
