@@ -343,6 +343,7 @@ def magnet_loss(
     *,
     alpha: float = 1.0,
     eps: float = 1e-8,
+    sharpness: float = 1.0,
 ) -> Tensor:
     """The variance is V + eps; clusters with no sample in the batch are ignored."""
     assigned, class_of = clusters.tolist(), cluster_labels.tolist()
@@ -354,7 +355,7 @@ def magnet_loss(
     variance = zero
     for i, k in enumerate(assigned):
         variance = variance + squared_distance(embeddings[i], means[k])
-    variance = variance / max(count - 1, 1) + eps
+    variance = variance / (sharpness * max(count - 1, 1)) + eps
 
     total = zero
     for i, own in enumerate(assigned):

@@ -138,7 +138,12 @@ METHODS = [
         _labels,
         [{}, {"alpha": 1.0}, {"alpha": 2.5}, {"detach_range": True, "eps": 1e-2}],
     ),
-    Method("magnet_loss", "losses", _magnet, [{}, {"alpha": 7.18}, {"alpha": -0.5, "eps": 1e-3}]),
+    Method(
+        "magnet_loss",
+        "losses",
+        _magnet,
+        [{}, {"alpha": 7.18}, {"alpha": -0.5, "eps": 1e-3}, {"sharpness": 4.0}],
+    ),
     Method(
         "contrastive_loss",
         "losses",

@@ -134,13 +134,14 @@ def magnet_loss(
     *,
     alpha: float = 1.0,
     eps: float = 1e-8,
+    sharpness: float = 1.0,
 ) -> Tensor:
     """Every cluster has a sample in the batch."""
     member = (torch.arange(len(cluster_labels))[:, None] == clusters).to(embeddings.dtype)
     means = (member[:, :, None] * embeddings).sum(1) / member.sum(1)[:, None]
     apart = squares(embeddings, means)
     own = (apart * member.T).sum(1)
-    variance = own.sum() / (len(embeddings) - 1) + eps
+    variance = own.sum() / (sharpness * (len(embeddings) - 1)) + eps
     impostors = cluster_labels[clusters][:, None] != cluster_labels
     push = log_sum(-apart / (2 * variance), impostors)
     return (own / (2 * variance) + alpha + push).relu().mean()

@@ -188,6 +188,7 @@ LARGE_CALLS: list[tuple[str, dict[str, Any]]] = [
     ("nra_loss", {}),
     ("nra_loss", {"alpha": 1.0, "detach_range": True}),
     ("magnet_loss", {}),
+    ("magnet_loss", {"sharpness": 4.0, "alpha": 7.18}),
     ("cluster_nca_loss", {}),
     ("ncm_loss", {}),
     ("hyperspherical_energy", {}),

@@ -242,18 +242,6 @@ def test_discriminants_with_full_shrinkage_keep_the_shape_of_the_features() -> N
     )
 
 
-def test_whitening_makes_the_classes_round() -> None:
-    features, labels = discriminant_data()
-    head = Head(5, 5).double()
-    head.discriminate(features, labels, shrinkage=1e-9, rest=1.0)
-    assert head.linear is not None
-    outputs = head.linear(features)
-    within = outputs - torch.stack([outputs[labels == c].mean(0) for c in range(3)])[labels]
-    covariance = (within.T @ within).detach()
-    even = covariance.diagonal().mean() * torch.eye(5, dtype=torch.float64)
-    torch.testing.assert_close(covariance, even, rtol=0, atol=1e-4 * float(even.max()))
-
-
 def test_discriminants_say_what_they_cannot_do() -> None:
     features, labels = discriminant_data()
     with pytest.raises(ValueError, match="dim: expected at most the 5 features, got 6"):

@@ -14,7 +14,7 @@ from kinspace.data import TransformSettings, augmented_views, cache_in_memory
 from kinspace.models import make_embedder
 from kinspace.models.discriminant import discriminants
 from kinspace.recipes import changed, read_recipe
-from kinspace.training.building import STARTING, bears_channels_last, original_densities
+from kinspace.training.building import bears_channels_last, original_densities
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.feeding import Feed, embed_all
 from kinspace.training.preparing import split_names
@@ -267,11 +267,8 @@ def test_run_json_says_what_was_run(tmp_path: Path) -> None:
     assert about["kinspace"] == kinspace.__version__
 
 
-@pytest.mark.parametrize("start", STARTING)
-def test_a_head_starts_from_the_features_of_the_training_pictures(
-    tmp_path: Path, start: str
-) -> None:
-    changes = {"model.start": start, "model.normalize": False, "validation.fraction": 0.0}
+def test_a_head_starts_from_discriminants_of_the_training_pictures(tmp_path: Path) -> None:
+    changes = {"model.start": "discriminants", "model.normalize": False, "validation.fraction": 0.0}
     run = trained(tmp_path / "run", changes=changes, split="stratified")
     model = make_embedder(run.about["model"])
     model.load_state_dict(read_checkpoint(run.folder / "start.safetensors")[0])
@@ -279,14 +276,14 @@ def test_a_head_starts_from_the_features_of_the_training_pictures(
     part = split_names(data, "stratified", validation=0, seed=0)[0]
     feed = Feed(part, settings, CPU, cache_in_memory(part, settings))
     pooled = embed_all(model, feed, what="features")
-    weight, bias = discriminants(pooled, part.labels, 8, **STARTING[start])
+    weight, bias = discriminants(pooled, part.labels, 8)
     scale = model.head.linear.weight.norm() / weight.norm()  # norms start at 1
     torch.testing.assert_close(model.head.linear.weight, scale * weight, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(model.head.linear.bias, scale * bias, rtol=1e-3, atol=1e-4)
-    with pytest.raises(ValueError, match=f"start: '{start}' expects one embedding layer"):
-        trained(tmp_path / "none", changes={"model.start": start, "model.dim": "none"})
+    with pytest.raises(ValueError, match="start: 'discriminants' expects one embedding layer"):
+        trained(tmp_path / "none", changes={"model.start": "discriminants", "model.dim": "none"})
     with pytest.raises(ValueError, match=r"model\.dim: .* at most as many as .*, 32, got 64"):
-        trained(tmp_path / "wide", changes={"model.start": start, "model.dim": 64})
-    with pytest.raises(ValueError, match=f"did you mean '{start}'"):
-        trained(tmp_path / "misspelt", changes={"model.start": start[:-1]})
+        trained(tmp_path / "wide", changes={"model.start": "discriminants", "model.dim": 64})
+    with pytest.raises(ValueError, match="did you mean 'discriminants'"):
+        trained(tmp_path / "misspelt", changes={"model.start": "discriminant"})
     assert {path.name for path in tmp_path.iterdir()} == {"run"}

@@ -1,8 +1,9 @@
 """Samples and the means of their clusters, what Magnet and its NCA analogue are made of.
 
-    V = sum_n ||r_n - mu_{a(n)}||^2 / (N - 1) + eps
+    V = sum_n ||r_n - mu_{a(n)}||^2 / (s (N - 1)) + eps
 
-mu_k is the mean of the batch's samples of cluster k and a(n) the cluster of sample n.
+mu_k is the mean of the batch's samples of cluster k and a(n) the cluster of sample n; s is the
+sharpness, 1 in print.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["checked_clusters", "cluster_logits", "given_clusters"]
 
 @torch.no_grad()
 def cluster_logits(
-    embeddings: Tensor, clusters: Tensor, count: int, eps: float
+    embeddings: Tensor, clusters: Tensor, count: int, eps: float, sharpness: float = 1.0
 ) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """-||r_n - mu_k||^2/(2V), (batch, count), without a graph; V without eps; and the pull.
 
@@ -44,7 +45,7 @@ def cluster_logits(
     squares, back = cross_distances_with_pull(embeddings, sums / sizes)
     column = clusters[:, None]
     own = squares.gather(1, column)
-    freedom = max(len(own) - 1, 1)
+    freedom = max(len(own) - 1, 1) * sharpness
     variance = own.sum() / freedom
     scale = -0.5 / (variance + eps)
     logits = (squares * scale).masked_fill_(counts == 0, -math.inf)

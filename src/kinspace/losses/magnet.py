@@ -1,12 +1,17 @@
 """Magnet loss: classes as several clusters, whole neighborhoods of clusters as batches.
 
-    V    = sum_n ||r_n - mu_{a(n)}||^2 / (N - 1) + eps
+    V    = sum_n ||r_n - mu_{a(n)}||^2 / (s (N - 1)) + eps
     loss = mean_n relu( ||r_n - mu_{a(n)}||^2/(2V) + alpha
                         + log sum_{k: class_k != class_n} exp(-||r_n - mu_k||^2/(2V)) )
 
 mu_k is the mean of the batch's samples of cluster k and a(n) the cluster of sample n; the gradient
 passes through mu and V. alpha is the gap between clusters in units of V. A sample with no cluster
 of another class in the batch has term 0. Clusters without a sample in the batch are left out.
+
+s, `sharpness`, is ours, 1 in print. V is summed over all dimensions and the first term is s/2 on
+average, wherever the samples are: with s = 1 and hundreds of dimensions clusters that overlap are
+nearly equally far from a sample, and the sum over impostors pushes all of them alike, the far ones
+that need no push as well. A larger s makes it a push on the nearest.
 
 Rippel et al., Metric learning with adaptive density discrimination, ICLR 2016, Eq. 5.
 
@@ -39,6 +44,7 @@ def magnet_loss(
     *,
     alpha: float = 1.0,
     eps: float = 1e-8,
+    sharpness: float = 1.0,
 ) -> Tensor:
     """Magnet loss (module docstring).
 
@@ -51,9 +57,9 @@ def magnet_loss(
     >>> magnet_loss(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
     tensor(0.5000)
     """
-    _check_options(alpha, eps)
+    _check_options(alpha, eps, sharpness)
     clusters, cluster_labels = checked_clusters(embeddings, clusters, cluster_labels)
-    return _loss(embeddings, clusters, cluster_labels, alpha, eps)[0]
+    return _loss(embeddings, clusters, cluster_labels, alpha, eps, sharpness)[0]
 
 
 @torch.no_grad()
@@ -65,6 +71,7 @@ def magnet_terms(
     *,
     alpha: float = 1.0,
     eps: float = 1e-8,
+    sharpness: float = 1.0,
 ) -> Tensor:
     """The loss of each sample, (batch,): what the neighborhood sampler keeps to choose its seeds.
 
@@ -74,26 +81,37 @@ def magnet_terms(
     >>> magnet_terms(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
     tensor([0., 1., 1., 0.])
     """
-    _check_options(alpha, eps)
+    _check_options(alpha, eps, sharpness)
     clusters, cluster_labels = checked_clusters(embeddings, clusters, cluster_labels)
-    return _terms(embeddings, clusters, cluster_labels, alpha, eps)[0][:, 0]
+    return _terms(embeddings, clusters, cluster_labels, alpha, eps, sharpness)[0][:, 0]
 
 
 @full_precision
 def _loss(
-    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, alpha: float, eps: float
+    embeddings: Tensor,
+    clusters: Tensor,
+    cluster_labels: Tensor,
+    alpha: float,
+    eps: float,
+    sharpness: float,
 ) -> tuple[Tensor, Tensor]:
     """The loss, and V without eps."""
-    terms, variance, slope = _terms(embeddings, clusters, cluster_labels, alpha, eps)
+    terms, variance, slope = _terms(embeddings, clusters, cluster_labels, alpha, eps, sharpness)
     return with_slopes(terms.mean(), (embeddings, slope)), variance
 
 
 @torch.no_grad()
 def _terms(
-    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, alpha: float, eps: float
+    embeddings: Tensor,
+    clusters: Tensor,
+    cluster_labels: Tensor,
+    alpha: float,
+    eps: float,
+    sharpness: float,
 ) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
     """The loss of each sample (batch, 1), V without eps, and the gradient of the mean loss."""
-    logits, variance, pull = cluster_logits(embeddings, clusters, len(cluster_labels), eps)
+    count = len(cluster_labels)
+    logits, variance, pull = cluster_logits(embeddings, clusters, count, eps, sharpness)
     column = clusters[:, None]
     own = logits.gather(1, column)
     weights = logits.masked_fill_(cluster_labels == cluster_labels[column], -math.inf)
@@ -108,9 +126,10 @@ def _terms(
     return terms, variance, slope
 
 
-def _check_options(alpha: float, eps: float) -> None:
+def _check_options(alpha: float, eps: float, sharpness: float) -> None:
     checks.finite("alpha", alpha)
     checks.finite("eps", eps, at_least=0)
+    checks.positive("sharpness", sharpness)
 
 
 class Magnet(nn.Module):
@@ -128,10 +147,17 @@ class Magnet(nn.Module):
     variance: Tensor
     batches: Tensor
 
-    def __init__(self, *, alpha: float = 1.0, eps: float = 1e-8, momentum: float = 0.99) -> None:
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        eps: float = 1e-8,
+        sharpness: float = 1.0,
+        momentum: float = 0.99,
+    ) -> None:
         super().__init__()
-        self.alpha = checks.finite("alpha", alpha)
-        self.eps = checks.finite("eps", eps, at_least=0)
+        _check_options(alpha, eps, sharpness)
+        self.alpha, self.eps, self.sharpness = alpha, eps, sharpness
         self.momentum = checks.finite("momentum", momentum, at_least=0)
         if momentum >= 1:
             raise ValueError(f"momentum: expected less than 1, got {momentum!r}")
@@ -146,7 +172,8 @@ class Magnet(nn.Module):
         cluster_labels: Tensor | None = None,
     ) -> Tensor:
         clusters, cluster_labels = given_clusters(embeddings, labels, clusters, cluster_labels)
-        loss, variance = _loss(embeddings, clusters, cluster_labels, self.alpha, self.eps)
+        options = self.alpha, self.eps, self.sharpness
+        loss, variance = _loss(embeddings, clusters, cluster_labels, *options)
         if self.training:
             self.batches += 1
             share = (1 / self.batches).clamp(min=1 - self.momentum).to(self.variance.dtype)
@@ -156,7 +183,11 @@ class Magnet(nn.Module):
 
     def terms(self, embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor) -> Tensor:
         """`magnet_terms` with the options of the module."""
-        return magnet_terms(embeddings, clusters, cluster_labels, alpha=self.alpha, eps=self.eps)
+        options = {"alpha": self.alpha, "eps": self.eps, "sharpness": self.sharpness}
+        return magnet_terms(embeddings, clusters, cluster_labels, **options)
 
     def extra_repr(self) -> str:
-        return f"alpha={self.alpha}, eps={self.eps}, momentum={self.momentum}"
+        return (
+            f"alpha={self.alpha}, eps={self.eps}, sharpness={self.sharpness}, "
+            f"momentum={self.momentum}"
+        )

@@ -177,13 +177,11 @@ class Head(nn.Module):
             parameter.mul_(norm / before)
         return before
 
-    def discriminate(
-        self, pooled: Tensor, labels: Tensor, *, shrinkage: float = 0.3, rest: float = 0.1
-    ) -> None:
+    def discriminate(self, pooled: Tensor, labels: Tensor, *, shrinkage: float = 0.3) -> None:
         """Start the embedding layer from `discriminants` of pooled features and their classes."""
         if not isinstance(self.linear, nn.Linear):
             raise ValueError("discriminate: expected a head with one embedding layer")
-        weight, bias = discriminants(pooled, labels, self.dim, shrinkage=shrinkage, rest=rest)
+        weight, bias = discriminants(pooled, labels, self.dim, shrinkage=shrinkage)
         with torch.no_grad():
             self.linear.weight.copy_(weight)
             self.linear.bias.copy_(bias)

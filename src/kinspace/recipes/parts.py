@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-STARTS = ("random", "discriminants", "whitening")
+STARTS = ("random", "discriminants")
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,8 @@ class ModelPart:
     learners see the net through masks of their own, 0: none; depths: the learners sit at several
     depths of the net (`kinspace.models.ensembles`). Each takes one of the groups; depths without
     groups: one layer takes the features of all depths. start: of the embedding layer, "random", or
-    from the backbone's features and the training classes (`kinspace.models.discriminant`): their
-    "discriminants", for tests on seen classes, or by "whitening" all directions, for others.
-    start_norm: the mean norm of
+    from the "discriminants" of the backbone's features and the training classes
+    (`kinspace.models.discriminant`; for tests on seen classes). start_norm: the mean norm of
     the embeddings the head starts at where they are not normalized; None leaves the
     initialization. options: of the backbone.
     """

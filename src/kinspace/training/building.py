@@ -35,11 +35,6 @@ __all__ = [
     "transform_settings",
 ]
 
-# `discriminants` by how the head starts, both chosen before any step (docs/tuning.md)
-STARTING = {
-    "discriminants": {"shrinkage": 0.3, "rest": 0.1},
-    "whitening": {"shrinkage": 0.5, "rest": 1.0},
-}
 _CALIBRATION = 512  # pictures to measure the first norm on
 
 
@@ -70,12 +65,12 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
     )
     layer = model.head.linear
     if (
-        part.start != "random"
+        part.start == "discriminants"
         and isinstance(layer, nn.Linear)
         and layer.out_features > layer.in_features
     ):
         raise ValueError(
-            f"model.dim: a start from {part.start} expects at most as many as the backbone's "
+            "model.dim: a start from discriminants expects at most as many as the backbone's "
             f"features, {layer.in_features}, got {layer.out_features}"
         )
     return model
@@ -176,10 +171,9 @@ def start_head(recipe: Recipe, model: nn.Module, train: Feed, *, batch_size: int
     part = recipe.model
     if not isinstance(model, Embedder) or part.dim is None:
         return
-    if part.start != "random":
+    if part.start == "discriminants":
         features = _features(model, train, batch_size)
-        labels = train.dataset.labels.to(features.device)
-        model.head.discriminate(features, labels, **STARTING[part.start])
+        model.head.discriminate(features, train.dataset.labels.to(features.device))
     if part.start_norm and not part.normalize:
         count = min(_CALIBRATION, len(train.dataset))
         places = torch.linspace(0, len(train.dataset) - 1, count).long()
