@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import loops
+from batches import Batch
+from gradients import evaluate
+from kinspace import pairs
 from kinspace.class_sums import class_sums
 from kinspace.pairs import (
     class_slots,
@@ -21,6 +24,7 @@ from kinspace.pairs import (
     positive_pairs,
     same_pairs,
 )
+from methods import METHODS
 
 batches_of_labels = st.lists(st.integers(0, 5), min_size=1, max_size=10)
 
@@ -91,7 +95,41 @@ def test_the_classes_are_the_labels_that_occur(labels: list[int]) -> None:
     assert torch.equal(found[places], scattered(labels))
 
 
-@pytest.mark.parametrize("function", [classes, next_same])
+RUNS = [[4], [4, 4], [4, 1, 3], [3, 3, 9, 9, 0, 0], [0, 0, 0, 1, 1, 1, 2, 2, 2]]
+NEARLY = [[3, 3, 9, 9, 3, 3], [3, 3, 9, 9, 0], [3, 3, 9, 0, 0, 9], [0, 0, 0, 1, 1, 1, 2, 2, 0]]
+
+
+@pytest.mark.parametrize("labels", RUNS + NEARLY, ids=str)
+def test_a_batch_of_runs_has_the_tables_of_any_batch(
+    labels: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor = torch.tensor(labels)
+    assert bool(pairs._run_length(tensor.numpy())) == (labels in RUNS)
+    quick = [*class_table(tensor), *next_same(tensor)]
+    monkeypatch.setattr(pairs, "KEPT", 0)
+    assert not pairs._run_length(tensor.numpy())
+    for found, expected in zip(quick, [*class_table(tensor), *next_same(tensor)], strict=True):
+        assert found.dtype == expected.dtype
+        assert torch.equal(found, expected)
+
+
+def test_no_method_writes_to_the_tables_that_are_kept() -> None:
+    labels = torch.arange(4).repeat_interleave(3)
+    embeddings = torch.randn(12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():  # a batch of a validation comes first
+        kept = [*class_table(labels), *next_same(labels)]
+    before = [table.clone() for table in kept]
+    for method in METHODS:
+        arguments = method.arguments(Batch(embeddings, labels), 0)
+        for options in method.options:
+            evaluate(method.function, arguments, options)
+    after = [*class_table(labels), *next_same(labels)]
+    for table, same, copy in zip(kept, after, before, strict=True):
+        assert table is same
+        assert torch.equal(table, copy)
+
+
+@pytest.mark.parametrize("function", [classes, next_same, class_table])
 def test_what_is_made_of_labels_looks_at_them(function: Callable[[Tensor], object]) -> None:
     with pytest.raises(ValueError, match="labels: expected 0 or more, got -2"):
         function(torch.tensor([0, -2]))

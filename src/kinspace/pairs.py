@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
+KEPT = 2**18  # entries of a table that is kept for the next batch
 
 
 def different_pairs(labels: Tensor) -> Tensor:
@@ -87,7 +89,7 @@ def sized_classes(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         found, slots = classes(labels)
         ones = torch.ones_like(labels)
         return found, slots, torch.zeros_like(labels).index_add_(0, slots, ones).clamp_(min=1)
-    values, places, _, begins = _by_class(labels)
+    values, places, _, begins = _by_class(checks.on_host(labels))
     occurring, place, sizes = _beside(labels, values, places, np.diff(begins))
     return occurring, place, sizes
 
@@ -100,7 +102,7 @@ def class_order(labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Array]:
     >>> class_order(torch.tensor([7, 3, 7, 9]))[2:]
     (tensor([1, 0, 2, 3]), tensor([0, 1, 3, 4]), array([1, 2, 1]))
     """
-    values, places, samples, starts = _by_class(labels)
+    values, places, samples, starts = _by_class(checks.on_host(labels))
     occurring, place, order, begins = _beside(labels, values, places, samples, starts)
     return occurring, place, order, begins, np.diff(starts)
 
@@ -113,7 +115,7 @@ def class_runs(labels: Tensor) -> tuple[Tensor, Tensor, Array]:
     >>> class_runs(torch.tensor([7, 3, 7, 9]))
     (tensor([1, 0, 2, 3]), tensor([0, 1, 3, 4]), array([1, 2, 1]))
     """
-    _, samples, starts = _sorted(labels)
+    _, samples, starts = _sorted(checks.on_host(labels))
     order, begins = _beside(labels, samples, starts)
     return order, begins, np.diff(starts)
 
@@ -126,7 +128,8 @@ def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
     indices of the same class again. Inside torch.compile, where no size may depend on values, the
     width is the batch size.
 
-    The labels are checked here, in the one look at their values that the table takes.
+    The labels are checked here, in the one look at their values that the table takes. The result
+    may be shared with other calls: it is not to be written to.
 
     >>> index, positive = class_table(torch.tensor([5, 1, 5, 5]))
     >>> index
@@ -141,7 +144,10 @@ def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         same, itself = labels[:, None] == labels, torch.arange(len(labels), device=labels.device)
         return torch.where(same, itself, itself[:, None]), same.fill_diagonal_(False)
-    order, first, after = _places(labels)
+    values = checks.on_host(labels)
+    if length := _run_length(values):
+        return _table_of_runs(len(values), length, labels.device)[:2]
+    order, first, after = _places(values)
     members = _members(order, first, after)
     filled = np.arange(members.shape[1]) < (after - first)[:, None]
     index, positive = _beside(
@@ -163,7 +169,11 @@ def next_same(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         steps = (itself - itself[:, None] - 1) % len(labels)  # from each sample on
         partner = steps.masked_fill(labels[:, None] != labels, len(labels)).argmin(1)
         return class_table(labels)[0], partner, partner != itself
-    order, first, after = _places(labels)
+    values = checks.on_host(labels)
+    if length := _run_length(values):
+        index, _, partner, exists = _table_of_runs(len(values), length, labels.device)
+        return index, partner, exists
+    order, first, after = _places(values)
     following = np.empty_like(order)
     following[order] = np.arange(1, len(order) + 1)  # the place after the sample's own
     partner_of = order[np.where(following < after, following, first)]
@@ -186,7 +196,7 @@ def first_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         _, partner, paired = next_same(labels)
         itself = torch.arange(len(labels), device=labels.device)
         return itself, partner, paired & ((labels[:, None] == labels).int().argmax(1) == itself)
-    _, samples, starts = _sorted(labels)
+    _, samples, starts = _sorted(checks.on_host(labels))
     begins = starts[:-1][np.diff(starts) > 1]
     one, other = _beside(labels, samples[begins], samples[begins + 1])
     return one, other, None
@@ -205,7 +215,7 @@ def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         itself = torch.arange(len(labels), device=labels.device)
         one, other = itself.repeat_interleave(len(labels)), itself.repeat(len(labels))
         return one, other, (labels[one] == labels[other]) & (one < other)
-    order, first, after = _places(labels)
+    order, first, after = _places(checks.on_host(labels))
     members = _members(order, first, after)
     filled = np.arange(members.shape[1]) < (after - first)[:, None]
     rows, places = np.nonzero(filled & (members > np.arange(len(members))[:, None]))
@@ -214,13 +224,44 @@ def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     return one, other, None
 
 
-def _sorted(labels: Tensor) -> tuple[Array, Array, Array]:
+def _run_length(values: Array) -> int:
+    """How long the runs are that the labels consist of, one a class and all of one length; or 0.
+
+    So most samplers lay their batches out. The tables of such a batch follow from two numbers, and
+    a look is a third of the steps that making them takes: between the products of a loss, with
+    nothing left in the caches, those of 1,024 samples take 0.3 ms.
+    """
+    size = len(values)
+    length = int((values != values[0]).argmax()) or size
+    if size % length or size * length > KEPT:
+        return 0
+    runs = values.reshape(-1, length)
+    firsts = np.sort(runs[:, 0])
+    if (firsts[1:] == firsts[:-1]).any() or (runs != runs[:, :1]).any():
+        return 0
+    checks.not_negative("labels", int(firsts[0]))
+    return length
+
+
+@lru_cache(maxsize=16)
+def _table_of_runs(
+    size: int, length: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of such a batch: `class_table`, and the last two of `next_same`."""
+    with torch.inference_mode(False):  # kept ones serve in training too
+        itself = torch.arange(size, device=device)
+        runs = itself.view(-1, length)
+        index = runs.repeat_interleave(length, 0)
+        exists = torch.full_like(itself, length > 1, dtype=torch.bool)
+        return index, index != itself[:, None], runs.roll(-1, 1).flatten(), exists
+
+
+def _sorted(values: Array) -> tuple[Array, Array, Array]:
     """The labels in their order, the samples by class, where each class begins, and the end.
 
     On the host, by NumPy: sizes are needed there anyway, and a score of tiny steps takes less time
     there than as many launches.
     """
-    values: Array = checks.on_host(labels)
     low = int(values.min())
     checks.not_negative("labels", low)
     near = int(values.max()) - low < 2**16
@@ -231,20 +272,20 @@ def _sorted(labels: Tensor) -> tuple[Array, Array, Array]:
     return ordered, order, np.concatenate(([0], inner, [len(ordered)]))
 
 
-def _by_class(labels: Tensor) -> tuple[Array, Array, Array, Array]:
+def _by_class(values: Array) -> tuple[Array, Array, Array, Array]:
     """The labels that occur, for each sample the place of its own, the samples by class, begins.
 
     Begins: where in these each class begins, and the end.
     """
-    ordered, order, begins = _sorted(labels)
+    ordered, order, begins = _sorted(values)
     place = np.empty_like(order)
     place[order] = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
     return ordered[begins[:-1]], place, order, begins
 
 
-def _places(labels: Tensor) -> tuple[Array, Array, Array]:
+def _places(values: Array) -> tuple[Array, Array, Array]:
     """The samples by class, and where in this order the class of each begins and ends."""
-    _, place, order, begins = _by_class(labels)
+    _, place, order, begins = _by_class(values)
     return order, begins[place], begins[place + 1]
 
 

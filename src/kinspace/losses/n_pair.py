@@ -124,11 +124,11 @@ def _symmetric(
     sums = table.scatter_(1, index, 0).sum(1, keepdim=True)
 
     def slope() -> Tensor:
-        shares = paired / (own + sums).mul_(len(x))
+        shares = paired / own.add_(sums)
         pull = (shares * sums).neg_()
         weights = (shares + shares.T).mul_(table)
         weights.scatter_add_(1, partner, pull).scatter_add_(0, partner.T, pull.T)
-        return weights @ x
+        return torch.addmm(x.new_empty(()), weights, x, beta=0, alpha=1 / len(x))
 
     return (sums / own).log1p_().mul_(paired).mean(), slope
 
