@@ -88,15 +88,10 @@ def magnet_terms(
 
 @full_precision
 def _loss(
-    embeddings: Tensor,
-    clusters: Tensor,
-    cluster_labels: Tensor,
-    alpha: float,
-    eps: float,
-    sharpness: float,
+    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, *options: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and V without eps."""
-    terms, variance, slope = _terms(embeddings, clusters, cluster_labels, alpha, eps, sharpness)
+    """The loss, and V without eps; options: those of `_terms`."""
+    terms, variance, slope = _terms(embeddings, clusters, cluster_labels, *options)
     return with_slopes(terms.mean(), (embeddings, slope)), variance
 
 
