@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.numerics import full_precision
 from kinspace.pairs import first_pairs, next_same
-from kinspace.slopes import LOG2_E, exponentials_, with_slopes
+from kinspace.slopes import LOG2_E, exponentials_, twice_sums_, with_slopes
 
 __all__ = ["NPair", "center_softmax", "n_pair_loss"]
 
@@ -125,10 +125,9 @@ def _symmetric(
 
     def slope() -> Tensor:
         shares = paired / own.add_(sums)
-        pull = (shares * sums).neg_()
-        weights = (shares + shares.T).mul_(table)
-        weights.scatter_add_(1, partner, pull).scatter_add_(0, partner.T, pull.T)
-        return torch.addmm(x.new_empty(()), weights, x, beta=0, alpha=1 / len(x))
+        pull = (shares * sums).mul_(-2)
+        twice_sums_(table, shares).scatter_add_(1, partner, pull).scatter_add_(0, partner.T, pull.T)
+        return torch.addmm(x.new_empty(()), table, x, beta=0, alpha=0.5 / len(x))
 
     return (sums / own).log1p_().mul_(paired).mean(), slope
 
