@@ -15,6 +15,7 @@ from kinspace.reproduce.rows import Row, Sweep
 __all__ = ["draw_figures", "experiment_figures"]
 
 Content = Mapping[str, Any]
+DASHES = ["-", "--", ":"]  # of lines, each with all colors
 IN_PLOT = 5  # lines whose names find a place among them; those of more stand below
 
 
@@ -148,7 +149,7 @@ def _curves(experiment: Experiment, content: Content) -> Plot | None:
             steps, means = [p[0] for p in points], [100 * p[1] for p in points]
             low = [100 * (p[1] - p[2]) for p in points]
             high = [100 * (p[1] + p[2]) for p in points]
-            dashes = "--" if place >= len(COLORS) else "-"
+            dashes = DASHES[place // len(COLORS) % len(DASHES)]
             axes.plot(steps, means, color=color, ls=dashes, label=row, lw=1.5)
             axes.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
         axes.set(xlabel="step", ylabel=f"{name}, %")
