@@ -12,9 +12,10 @@ from torch import Tensor
 import loops
 from batches import Batch
 from gradients import evaluate
-from kinspace import pairs
+from kinspace import runs
 from kinspace.class_sums import class_sums
 from kinspace.pairs import (
+    class_order,
     class_slots,
     class_table,
     classes,
@@ -23,6 +24,7 @@ from kinspace.pairs import (
     off_diagonal,
     positive_pairs,
     same_pairs,
+    sized_classes,
 )
 from methods import METHODS
 
@@ -91,12 +93,35 @@ def test_a_slot_is_shared_by_one_class_and_no_other(labels: list[int]) -> None:
 @given(batches_of_labels)
 def test_the_classes_are_the_labels_that_occur(labels: list[int]) -> None:
     found, places = classes(scattered(labels))
-    assert found.tolist() == sorted(set(scattered(labels).tolist()))
+    assert sorted(found.tolist()) == sorted(set(scattered(labels).tolist()))
     assert torch.equal(found[places], scattered(labels))
+
+
+@given(batches_of_labels)
+def test_the_order_of_the_classes_is_that_of_the_samples(labels: list[int]) -> None:
+    tensor = scattered(labels)
+    found, places, order, begins, sizes = class_order(tensor)
+    assert torch.equal(found[places], tensor)
+    assert sorted(order.tolist()) == list(range(len(labels)))
+    assert begins.tolist() == [0, *itertools.accumulate(sizes.tolist())]
+    for k, own in enumerate(found):
+        samples = order[begins[k] : begins[k + 1]]
+        assert samples.tolist() == torch.nonzero(tensor == own).flatten().tolist()
+    assert sized_classes(tensor)[2].tolist() == sizes.tolist()
+    assert torch.equal(sized_classes(tensor)[0], found)
 
 
 RUNS = [[4], [4, 4], [4, 1, 3], [3, 3, 9, 9, 0, 0], [0, 0, 0, 1, 1, 1, 2, 2, 2]]
 NEARLY = [[3, 3, 9, 9, 3, 3], [3, 3, 9, 9, 0], [3, 3, 9, 0, 0, 9], [0, 0, 0, 1, 1, 1, 2, 2, 0]]
+
+
+def tables(labels: Tensor) -> list[Tensor]:
+    return [*class_table(labels), *next_same(labels), *positive_pairs(labels)[:2]]
+
+
+def all_kept(labels: Tensor) -> list[Tensor]:
+    """Where a batch is of runs."""
+    return [*tables(labels), *class_order(labels)[1:4], sized_classes(labels)[2]]
 
 
 @pytest.mark.parametrize("labels", RUNS + NEARLY, ids=str)
@@ -104,11 +129,11 @@ def test_a_batch_of_runs_has_the_tables_of_any_batch(
     labels: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensor = torch.tensor(labels)
-    assert bool(pairs._run_length(tensor.numpy())) == (labels in RUNS)
-    quick = [*class_table(tensor), *next_same(tensor)]
-    monkeypatch.setattr(pairs, "KEPT", 0)
-    assert not pairs._run_length(tensor.numpy())
-    for found, expected in zip(quick, [*class_table(tensor), *next_same(tensor)], strict=True):
+    assert bool(runs.length(tensor.numpy())) == (labels in RUNS)
+    quick = tables(tensor)
+    monkeypatch.setattr(runs, "KEPT", 0)
+    assert not runs.length(tensor.numpy())
+    for found, expected in zip(quick, tables(tensor), strict=True):
         assert found.dtype == expected.dtype
         assert torch.equal(found, expected)
 
@@ -117,13 +142,13 @@ def test_no_method_writes_to_the_tables_that_are_kept() -> None:
     labels = torch.arange(4).repeat_interleave(3)
     embeddings = torch.randn(12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():  # a batch of a validation comes first
-        kept = [*class_table(labels), *next_same(labels)]
+        kept = all_kept(labels)
     before = [table.clone() for table in kept]
     for method in METHODS:
         arguments = method.arguments(Batch(embeddings, labels), 0)
         for options in method.options:
             evaluate(method.function, arguments, options)
-    after = [*class_table(labels), *next_same(labels)]
+    after = all_kept(labels)
     for table, same, copy in zip(kept, after, before, strict=True):
         assert table is same
         assert torch.equal(table, copy)

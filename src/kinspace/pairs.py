@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kinspace import checks
+from kinspace import checks, runs
 
 __all__ = [
     "class_order",
@@ -27,7 +26,6 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-KEPT = 2**18  # entries of a table that is kept for the next batch
 
 
 def different_pairs(labels: Tensor) -> Tensor:
@@ -66,8 +64,9 @@ def class_slots(labels: Tensor) -> Tensor:
 def classes(labels: Tensor) -> tuple[Tensor, Tensor]:
     """The labels that occur, and for each sample the place of its own among them.
 
-    Made, and checked, on the host like `class_table`. Inside torch.compile, where no size may
-    depend on values, the places are the slots of `class_slots`, and the label of an empty one is 0.
+    In the order of the batch where it is of runs (`kinspace.runs`), otherwise in their own. Made,
+    and checked, on the host like `class_table`. Inside torch.compile, where no size may depend on
+    values, the places are the slots of `class_slots`, and the label of an empty one is 0.
 
     >>> classes(torch.tensor([7, 3, 7, 9]))
     (tensor([3, 7, 9]), tensor([1, 0, 1, 2]))
@@ -89,8 +88,12 @@ def sized_classes(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         found, slots = classes(labels)
         ones = torch.ones_like(labels)
         return found, slots, torch.zeros_like(labels).index_add_(0, slots, ones).clamp_(min=1)
-    values, places, _, begins = _by_class(checks.on_host(labels))
-    occurring, place, sizes = _beside(labels, values, places, np.diff(begins))
+    values = checks.on_host(labels)
+    if length := runs.length(values):
+        place, _, _, sizes = runs.order(len(values), length, labels.device)
+        return labels[::length].contiguous(), place, sizes
+    names, places, _, begins = _by_class(values)
+    occurring, place, sizes = _beside(labels, names, places, np.diff(begins))
     return occurring, place, sizes
 
 
@@ -102,8 +105,13 @@ def class_order(labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Array]:
     >>> class_order(torch.tensor([7, 3, 7, 9]))[2:]
     (tensor([1, 0, 2, 3]), tensor([0, 1, 3, 4]), array([1, 2, 1]))
     """
-    values, places, samples, starts = _by_class(checks.on_host(labels))
-    occurring, place, order, begins = _beside(labels, values, places, samples, starts)
+    values = checks.on_host(labels)
+    if length := runs.length(values):
+        place, order, begins, _ = runs.order(len(values), length, labels.device)
+        sizes = np.full(len(values) // length, length)
+        return labels[::length].contiguous(), place, order, begins, sizes
+    names, places, samples, starts = _by_class(values)
+    occurring, place, order, begins = _beside(labels, names, places, samples, starts)
     return occurring, place, order, begins, np.diff(starts)
 
 
@@ -128,8 +136,8 @@ def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
     indices of the same class again. Inside torch.compile, where no size may depend on values, the
     width is the batch size.
 
-    The labels are checked here, in the one look at their values that the table takes. The result
-    may be shared with other calls: it is not to be written to.
+    The labels are checked here, in the one look at their values that the table takes. What this
+    and the others here return may be shared with other calls: it is not to be written to.
 
     >>> index, positive = class_table(torch.tensor([5, 1, 5, 5]))
     >>> index
@@ -145,8 +153,8 @@ def class_table(labels: Tensor) -> tuple[Tensor, Tensor]:
         same, itself = labels[:, None] == labels, torch.arange(len(labels), device=labels.device)
         return torch.where(same, itself, itself[:, None]), same.fill_diagonal_(False)
     values = checks.on_host(labels)
-    if length := _run_length(values):
-        return _table_of_runs(len(values), length, labels.device)[:2]
+    if length := runs.length(values):
+        return runs.tables(len(values), length, labels.device)[:2]
     order, first, after = _places(values)
     members = _members(order, first, after)
     filled = np.arange(members.shape[1]) < (after - first)[:, None]
@@ -170,8 +178,8 @@ def next_same(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         partner = steps.masked_fill(labels[:, None] != labels, len(labels)).argmin(1)
         return class_table(labels)[0], partner, partner != itself
     values = checks.on_host(labels)
-    if length := _run_length(values):
-        index, _, partner, exists = _table_of_runs(len(values), length, labels.device)
+    if length := runs.length(values):
+        index, _, partner, exists = runs.tables(len(values), length, labels.device)
         return index, partner, exists
     order, first, after = _places(values)
     following = np.empty_like(order)
@@ -215,45 +223,16 @@ def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         itself = torch.arange(len(labels), device=labels.device)
         one, other = itself.repeat_interleave(len(labels)), itself.repeat(len(labels))
         return one, other, (labels[one] == labels[other]) & (one < other)
-    order, first, after = _places(checks.on_host(labels))
+    values = checks.on_host(labels)
+    if length := runs.length(values):
+        return *runs.pairs(len(values), length, labels.device), None
+    order, first, after = _places(values)
     members = _members(order, first, after)
     filled = np.arange(members.shape[1]) < (after - first)[:, None]
     rows, places = np.nonzero(filled & (members > np.arange(len(members))[:, None]))
     # what nonzero returns has gaps
     one, other = _beside(labels, np.ascontiguousarray(rows), members[rows, places])
     return one, other, None
-
-
-def _run_length(values: Array) -> int:
-    """How long the runs are that the labels consist of, one a class and all of one length; or 0.
-
-    So most samplers lay their batches out. The tables of such a batch follow from two numbers, and
-    a look is a third of the steps that making them takes: between the products of a loss, with
-    nothing left in the caches, those of 1,024 samples take 0.3 ms.
-    """
-    size = len(values)
-    length = int((values != values[0]).argmax()) or size
-    if size % length or size * length > KEPT:
-        return 0
-    runs = values.reshape(-1, length)
-    firsts = np.sort(runs[:, 0])
-    if (firsts[1:] == firsts[:-1]).any() or (runs != runs[:, :1]).any():
-        return 0
-    checks.not_negative("labels", int(firsts[0]))
-    return length
-
-
-@lru_cache(maxsize=16)
-def _table_of_runs(
-    size: int, length: int, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of such a batch: `class_table`, and the last two of `next_same`."""
-    with torch.inference_mode(False):  # kept ones serve in training too
-        itself = torch.arange(size, device=device)
-        runs = itself.view(-1, length)
-        index = runs.repeat_interleave(length, 0)
-        exists = torch.full_like(itself, length > 1, dtype=torch.bool)
-        return index, index != itself[:, None], runs.roll(-1, 1).flatten(), exists
 
 
 def _sorted(values: Array) -> tuple[Array, Array, Array]:
