@@ -9,7 +9,7 @@ import torch
 
 import kinspace
 from kinspace import class_sums, cuda_kernels, distance_kernels, slopes
-from kinspace.losses import almn, bier, centers, clustering, medoids, nra
+from kinspace.losses import almn, bier, centers, cluster_means, clustering, medoids, nra
 
 pytestmark = pytest.mark.skipif(not cuda_kernels.available(), reason="PyTorch without CUDA")
 # With what they are compiled.
@@ -28,6 +28,7 @@ COMPILED = {
         ),
     ],
     centers.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
+    cluster_means.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     class_sums.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     nra.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],
     bier.SOURCE: [("REAL=float", "THREADS=256"), ("REAL=double", "THREADS=256")],

@@ -12,13 +12,25 @@ from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor
 
 from batches import DEGENERATE_BATCHES, NUM_CLASSES, Batch, random_batch
 from emulated import EmulatedKernel, emulating
 from gradients import Result, disagreement, evaluate
 from kinspace import class_sums, cuda_kernels, distance_kernels, slopes
 from kinspace.distance_kernels import FINITE, SQUARES, from_products
-from kinspace.losses import ALMN, almn, bier, centers, clustering, medoids, nra
+from kinspace.losses import (
+    ALMN,
+    almn,
+    bier,
+    centers,
+    cluster_means,
+    cluster_nca,
+    clustering,
+    magnet,
+    medoids,
+    nra,
+)
 from methods import METHODS, Method
 from modules import MODULES
 
@@ -201,6 +213,7 @@ CALLERS: list[Any] = [
     almn,
     bier,
     centers,
+    cluster_means,
     clustering,
     distance_kernels,
     medoids,
@@ -213,6 +226,45 @@ CALLERS: list[Any] = [
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return emulating(tmp_path_factory.mktemp("kernels"))
+
+
+CLUSTERED: dict[str, Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]] = {
+    "with empty clusters": lambda x, clusters, labels: (x, clusters, labels),
+    "close together": lambda x, clusters, labels: (1 + x / 100, clusters, labels),
+    "far apart": lambda x, clusters, labels: (x + 9 * clusters[:, None], clusters, labels),
+    "one class": lambda x, clusters, labels: (x, clusters, 0 * labels),
+    "one cluster a class": lambda x, clusters, labels: (x, labels[clusters], labels.unique()),
+    "one sample": lambda x, clusters, labels: (x[:1], clusters[:1], labels),
+    "all at one place": lambda x, clusters, labels: (0 * x + 1, clusters, labels),
+    "V of 0": lambda x, clusters, labels: (1e-4 * clusters[:, None].to(x), clusters, labels),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("change", CLUSTERED.values(), ids=CLUSTERED)
+def test_the_kernels_of_cluster_means_give_what_torch_does(
+    change: Callable[..., tuple[Tensor, Tensor, Tensor]], dtype: torch.dtype, built: Built
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(35, 7, dtype=dtype, generator=generator)
+    clusters = 2 * torch.randint(5, (35,), generator=generator)
+    batch = change(x, clusters, torch.arange(11) // 4)
+    nca, of_magnet = cluster_nca._terms(*batch, 1e-8), magnet._terms(*batch, 1.0, 1e-3, 2.0)
+    for options, terms, slope in (
+        ((1e-8,), *nca),
+        ((1e-3, 2.0, 1.0), of_magnet[0], of_magnet[2]),
+    ):
+        with (
+            emulated_kernels(built),
+            mock.patch.multiple(cluster_means, THREADS=96, BLOCKS=3),
+        ):
+            found, variance, own_slope = cluster_means.fused_terms(*batch, *options)
+            slopes = own_slope()
+        torch.testing.assert_close(found, terms)
+        expected = slope()
+        largest = expected.abs().max().clamp(min=1e-9)
+        torch.testing.assert_close(slopes / largest, expected / largest, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(variance, of_magnet[1])
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from kinspace.models import bias_relu, kernels
 triton = pytest.importorskip("triton", minversion="3.6")
 # What they are launched with: the types of the tensors, which come first, and the constants.
 # The other arguments are whole numbers, but for those of the normalization.
-PDDM: dict[str, float] = {"PAIRS": 16, "DIM": 32, "WIDTH": 128, "UNITS": 16}
+PDDM: dict[str, float] = {"PAIRS": 16, "DIM": 16, "WIDTH": 128, "UNITS": 16}
 LAUNCHED: dict[Any, tuple[str, dict[str, float]]] = {
     kernels._pool: ("bf16 bf16 u8", {"stride": 2, "padding": 0, "BLOCK": 1024}),
     kernels._unpool: ("bf16 u8 bf16", {"stride": 1, "padding": 1, "BLOCK": 1024}),
@@ -38,9 +38,12 @@ LAUNCHED: dict[Any, tuple[str, dict[str, float]]] = {
         {"BLOCK": 4096, "WIDE": 4, "DIM": 256, "DIGITS": 3, "BINS": 256},
     ),
     distance_weighted_kernel._draw: ("fp32 i64 fp32 i32 i64", {"BLOCK": 2048, "WIDE": 4}),
-    pddm_kernel._positives: ("fp32 fp32 fp32 i64 i64 fp32", PDDM),
-    pddm_kernel._against: ("fp32 fp32 fp32 i64 i64 i64 i64 fp32", PDDM),
-    pddm_kernel._quadruplet: ("fp32 fp32 fp32 i64 i64 i64 i64 fp32 fp32 fp32 fp32", PDDM),
+    pddm_kernel._positives: ("fp32 fp32 fp32 fp32 fp32 i64 i64 fp32", PDDM),
+    pddm_kernel._against: ("fp32 fp32 fp32 fp32 fp32 i64 i64 i64 i64 fp32", PDDM),
+    pddm_kernel._quadruplet: (
+        "fp32 fp32 fp32 fp32 fp32 i64 i64 i64 i64 fp32 fp32 fp32 fp32",
+        PDDM,
+    ),
 }
 SLOW = (pddm_kernel._quadruplet,)
 FRACTIONS = ("weight", "power", "k", "margin", "distance_margin", "cutoff", "nonzero_cutoff")

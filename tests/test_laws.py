@@ -53,6 +53,13 @@ def by_order(method: Method, options: Arguments) -> bool:
 DRAWN = {"margin"}
 
 
+# Their gradient has a derivative; docs/methods.md lists them.
+TWICE = {
+    *("center_loss", "histogram_loss", "ncm_loss", "normalized_softmax_loss", "softmax_loss"),
+    *("entropy", "hyperspherical_energy", "log_exp_spread", "orthogonal", "uniform_spread"),
+}
+
+
 def every(table: list[Method]) -> Any:
     return pytest.mark.parametrize(
         "method", table, ids=[f"{number}-{method.name}" for number, method in enumerate(table)]
@@ -309,6 +316,31 @@ def reordered(arguments: Arguments, order: Tensor, batch: int) -> Arguments:
     return found
 
 
+@every(METHODS)
+def test_what_has_no_second_derivative_says_so(method: Method) -> None:
+    arguments = method.arguments(random_batch(1), 0)
+    leaves = [value.double().requires_grad_() for value in arguments.values() if is_real(value)]
+    real = iter(leaves)
+    given = {name: next(real) if is_real(v) else v for name, v in arguments.items()}
+
+    def slopes() -> Tensor:
+        found = torch.autograd.grad(
+            method.function(**given), leaves, create_graph=True, allow_unused=True
+        )
+        return torch.stack([each.square().sum() for each in found if each is not None]).sum()
+
+    if method.name in TWICE:
+        seconds = torch.autograd.grad(slopes(), leaves, allow_unused=True)
+        assert all(torch.isfinite(each).all() for each in seconds if each is not None)
+    else:
+        with pytest.raises(RuntimeError, match="create_graph=True"):
+            slopes()
+
+
+def is_real(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
 @every([method for method in METHODS if method.name not in ORDERED])
 def test_ignores_the_order_of_the_batch(method: Method) -> None:
     for seed in range(4):
@@ -500,7 +532,11 @@ def test_wrong_triplets_are_named_with_what_came(triplets: Tensor, came: str) ->
 
 def test_wrong_cluster_labels_are_named_with_what_came() -> None:
     batch = random_batch(5)
-    for wrong, came in [(torch.zeros(8), "float32"), (torch.zeros(8, 1).long(), "(8, 1)")]:
+    for wrong, came in [
+        (torch.zeros(8), "float32"),
+        (torch.zeros(8, 1).long(), "(8, 1)"),
+        (torch.zeros(8).long().to("meta"), "meta"),
+    ]:
         with pytest.raises(ValueError, match=r"^cluster_labels: expected") as caught:
             kinspace.losses.magnet_loss(batch.embeddings, batch.labels, wrong)
         assert came in str(caught.value)

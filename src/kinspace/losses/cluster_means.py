@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.class_sums import class_sums
+from kinspace import checks, cuda_kernels
+from kinspace.class_sums import LARGE, class_sums
 from kinspace.distances import cross_distances_with_pull
 from kinspace.pairs import classes
 
-__all__ = ["checked_clusters", "cluster_logits", "given_clusters"]
+__all__ = ["by_kernels", "checked_clusters", "cluster_logits", "fused_terms", "given_clusters"]
+
+# of the kernels
+SOURCE = Path(__file__).with_suffix(".cu")
+THREADS = 256
+BLOCKS = 512  # at most: each adds up a number a sample
 
 
 @torch.no_grad()
@@ -60,6 +66,47 @@ def cluster_logits(
     return logits, variance, pull
 
 
+def by_kernels(embeddings: Tensor, count: int) -> bool:
+    """Whether `fused_terms` takes such a batch with so many clusters."""
+    return cuda_kernels.takes(embeddings) and len(embeddings) * count <= LARGE
+
+
+@torch.no_grad()
+def fused_terms(
+    embeddings: Tensor,
+    clusters: Tensor,
+    cluster_labels: Tensor,
+    eps: float,
+    sharpness: float = 1.0,
+    alpha: float | None = None,
+) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
+    """The loss of each sample (batch, 1), V without eps, and the gradient of the mean loss.
+
+    By kernels: that of Magnet where there is an alpha, and else of cluster NCA.
+    """
+    x, clusters, labels = (each.contiguous() for each in (embeddings, clusters, cluster_labels))
+    size, count, freedom = len(x), len(labels), float(max(len(x) - 1, 1) * sharpness)
+    means, counts = x.new_empty(count, x.shape[1]), x.new_empty(count)
+    groups = x, clusters, means, counts
+    cuda_kernels.run((SOURCE, "means_of_clusters"), x, (count, THREADS), *groups, *x.shape)
+    squares, back = cross_distances_with_pull(x, means)
+    (terms, moves), (variance, scale) = x.new_empty(2, size, 1), x.new_empty(2)
+    weights = torch.empty_like(squares)
+    tables = squares, clusters, labels, counts, terms, moves, weights, variance, scale
+    options = freedom, float(eps), float(alpha or 0), size, count, int(alpha is None)
+    grid = min(math.ceil(size / (THREADS // 32)), BLOCKS), THREADS
+    cuda_kernels.run((SOURCE, "cluster_terms"), x, grid, *tables, *options)
+
+    def slope() -> Tensor:
+        slopes, by_means = back(weights)
+        tables = *groups, by_means, moves, scale, slopes
+        grid = min(size, BLOCKS), THREADS
+        cuda_kernels.run((SOURCE, "whole_slope"), x, grid, *tables, freedom, *x.shape)
+        return slopes
+
+    return terms, variance, slope
+
+
 def checked_clusters(
     embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -77,6 +124,11 @@ def checked_clusters(
             f"got {came} of shape {shape}"
         )
     clusters = checks.with_labels(embeddings, clusters, len(cluster_labels), name="clusters")
+    if cluster_labels.device != embeddings.device:
+        raise ValueError(
+            f"cluster_labels: expected them on {embeddings.device} like the embeddings, "
+            f"got {cluster_labels.device}"
+        )
     return clusters, cluster_labels.long()
 
 

@@ -24,7 +24,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace import checks
-from kinspace.losses.cluster_means import checked_clusters, cluster_logits, given_clusters
+from kinspace.losses.cluster_means import (
+    by_kernels,
+    checked_clusters,
+    cluster_logits,
+    fused_terms,
+    given_clusters,
+)
 from kinspace.numerics import full_precision
 from kinspace.slopes import exponentials_, with_slopes
 
@@ -78,7 +84,11 @@ def _terms(
     embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, eps: float
 ) -> tuple[Tensor, Callable[[], Tensor]]:
     """The loss of each sample (batch, 1), and the gradient of the mean loss."""
-    logits, _, pull = cluster_logits(embeddings, clusters, len(cluster_labels), eps)
+    count = len(cluster_labels)
+    if by_kernels(embeddings, count):
+        made = fused_terms(embeddings, clusters, cluster_labels, eps)
+        return made[0], made[2]
+    logits, _, pull = cluster_logits(embeddings, clusters, count, eps)
     same = cluster_labels == cluster_labels[clusters][:, None]  # (batch, clusters)
     mates = logits.masked_fill(~same, -math.inf)
     others = logits.masked_fill_(same, -math.inf)

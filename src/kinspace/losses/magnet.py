@@ -29,7 +29,13 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import checks
-from kinspace.losses.cluster_means import checked_clusters, cluster_logits, given_clusters
+from kinspace.losses.cluster_means import (
+    by_kernels,
+    checked_clusters,
+    cluster_logits,
+    fused_terms,
+    given_clusters,
+)
 from kinspace.numerics import full_precision
 from kinspace.slopes import exponentials_, with_slopes
 
@@ -106,6 +112,8 @@ def _terms(
 ) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
     """The loss of each sample (batch, 1), V without eps, and the gradient of the mean loss."""
     count = len(cluster_labels)
+    if by_kernels(embeddings, count):
+        return fused_terms(embeddings, clusters, cluster_labels, eps, sharpness, alpha)
     logits, variance, pull = cluster_logits(embeddings, clusters, count, eps, sharpness)
     column = clusters[:, None]
     own = logits.gather(1, column)
@@ -171,9 +179,10 @@ class Magnet(nn.Module):
         loss, variance = _loss(embeddings, clusters, cluster_labels, *options)
         if self.training:
             self.batches += 1
-            share = (1 / self.batches).clamp(min=1 - self.momentum).to(self.variance.dtype)
-            change = variance.to(share.dtype) - self.variance
-            self.variance += change * share  # torch.compile of 2.11 makes nothing of lerp_
+            # each batch has a share of one over this; torch.compile of 2.11 makes nothing of lerp_
+            followed = self.batches.clamp(max=1 / (1 - self.momentum))
+            change = variance.to(self.variance.dtype) - self.variance
+            self.variance.addcdiv_(change, followed)
         return loss
 
     def terms(self, embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor) -> Tensor:

@@ -11,12 +11,16 @@ paper prints the second sum over the wrong samples and the margins outside the s
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.losses.proxies import new_proxies
-from kinspace.numerics import full_precision, log1p_sum_exp, unit
+from kinspace.numerics import full_precision, two_units_
+from kinspace.slopes import exponentials_, with_slopes
 
 __all__ = ["ProxyAnchor", "proxy_anchor_loss"]
 
@@ -36,12 +40,35 @@ def proxy_anchor_loss(
     labels = checks.with_labels(embeddings, labels, len(proxies))
     checks.positive("alpha", alpha)
     checks.finite("margin", margin)
-    cosines = unit(proxies) @ unit(embeddings).T  # (classes, batch)
-    own = torch.arange(len(proxies), device=labels.device)[:, None] == labels
-    present = own.any(1).sum()
-    pull = log1p_sum_exp(-alpha * (cosines - margin), own).sum() / present
-    push = log1p_sum_exp(alpha * (cosines + margin), ~own).sum() / len(proxies)
-    return pull + push
+    rows = torch.cat((proxies, embeddings))
+    value, slope = _value_and_slope(rows, labels[None], alpha, margin)
+    return with_slopes(value, (rows, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(
+    rows: Tensor, labels: Tensor, alpha: float, margin: float
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """Of the proxies and, below them, the embeddings; labels (1, batch)."""
+    size = labels.shape[1]
+    classes = len(rows) - size
+    p, x, pull_units = two_units_(rows, classes)
+    start = x.new_full((size,), alpha * margin)
+    push = torch.addmm(start, p, x.T, alpha=alpha)  # (classes, batch)
+    own = push.gather(0, labels)  # a (s + m), to be -a (s - m)
+    pull = torch.full_like(push, -math.inf).scatter_(0, labels, torch.rsub(own, 2 * alpha * margin))
+    push.scatter_(0, labels, -math.inf)
+    pull_sums, pull_terms = exponentials_(pull, plus_one=True)
+    push_sums, push_terms = exponentials_(push, plus_one=True)
+    present = x.new_zeros(classes).index_fill_(0, labels[0], 1).sum()
+    value = pull_terms.div_(present).add_(push_terms, alpha=1 / classes).sum()
+
+    def slope() -> Tensor:
+        by_cosines = push.div_(push_sums.mul_(classes))
+        by_cosines.addcdiv_(pull, pull_sums.mul_(present), value=-1)
+        return pull_units(by_cosines, alpha)
+
+    return value, slope
 
 
 class ProxyAnchor(nn.Module):

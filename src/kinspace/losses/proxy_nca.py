@@ -11,12 +11,16 @@ Movshovitz-Attias et al., No fuss distance metric learning using proxies, ICCV 2
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.losses.proxies import new_proxies
-from kinspace.numerics import full_precision, log_sum_exp, unit, zero_of
+from kinspace.numerics import full_precision, two_units_, zero_of
+from kinspace.slopes import exponentials_, with_slopes
 
 __all__ = ["ProxyNCA", "proxy_nca_loss"]
 
@@ -42,13 +46,32 @@ def proxy_nca_loss(
     checks.positive("scale", scale)
     if len(proxies) == 1:
         return zero_of(embeddings, proxies)
-    x, p = unit(embeddings), unit(proxies)
-    # |x|^2 of the distance is the same for all proxies and cancels; |p|^2 is 1, or 0 for a zero
-    logits = torch.addmm(-scale * p.square().sum(1), x, p.T, alpha=2 * scale)  # (batch, classes)
-    own = logits.gather(1, labels[:, None])[:, 0]
-    classes = torch.arange(len(proxies), device=labels.device)
-    others = None if positive_in_denominator else classes != labels[:, None]
-    return (log_sum_exp(logits, others) - own).mean()
+    rows = torch.cat((embeddings, proxies))
+    value, slope = _value_and_slope(rows, labels[:, None], scale, positive_in_denominator)
+    return with_slopes(value, (rows, slope))
+
+
+@torch.no_grad()
+def _value_and_slope(
+    rows: Tensor, labels: Tensor, scale: float, positive_in_denominator: bool
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    """Of the embeddings and, below them, the proxies; labels (batch, 1)."""
+    size = len(labels)
+    x, p, pull_units = two_units_(rows, size)
+    # |x|^2 of the distance is the same for all proxies and cancels; |p|^2 is 1, or 0 for a zero:
+    # so it has no gradient, and is |p| as well
+    lengths = torch.linalg.vector_norm(p, dim=1)
+    logits = torch.addmm(lengths, x, p.T, beta=-scale, alpha=2 * scale)  # (batch, classes)
+    own = logits.gather(1, labels)
+    if not positive_in_denominator:
+        logits.scatter_(1, labels, -math.inf)
+    sums, logs = exponentials_(logits)
+
+    def slope() -> Tensor:
+        weights = logits.div_(sums).scatter_(1, labels, -1.0, reduce="add")
+        return pull_units(weights, 2 * scale / size)
+
+    return logs.sub_(own).mean(), slope
 
 
 class ProxyNCA(nn.Module):

@@ -22,13 +22,16 @@ number of ordered pairs, MHE_s = n PM_{-s}(d)^{-s}, MHE_0 = -n log PM_0(d).
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.numerics import full_precision, log1p_sum_exp, log_exp_mean, power_mean, unit, zero_of
 from kinspace.pairs import off_diagonal
 from kinspace.regularizers.center_sample import CenterSample
+from kinspace.slopes import unit_with_pull, with_slopes, without_zero
 
 __all__ = ["LogExpSpread", "PowerSpread", "log_exp_spread", "power_spread"]
 
@@ -65,8 +68,31 @@ def power_spread(centers: Tensor, *, power: float = 4.0) -> Tensor:
     _check_power(power)
     if len(centers) == 1:
         return zero_of(centers)
+    if power > 1:
+        value, slope = _power_mean(centers, power)
+        return with_slopes(value, (centers, slope))
     # rounding may take a cosine a little below -1
     return power_mean(((1 + _cosines(centers)) / 2).clamp(min=0).flatten(), power)
+
+
+@torch.no_grad()
+def _power_mean(centers: Tensor, power: float) -> tuple[Tensor, Callable[[], Tensor]]:
+    """R2 of a power above 1, where a zero adds nothing, to the gradient neither."""
+    directions, pull = unit_with_pull(centers)
+    half = directions.new_full((len(centers),), 0.5)
+    ratios = torch.addmm(half, directions, directions.T, alpha=0.5)
+    ratios.relu_().fill_diagonal_(0)  # rounding may take a cosine a little below -1
+    top = ratios.amax()
+    ratios.div_(without_zero(top))  # the largest 1: its power neither overflows nor vanishes
+    slopes = ratios.pow(power - 1)
+    total = ratios.mul_(slopes).sum().clamp_(min=1)  # below 1 where all are 0
+    root = total.div(len(centers) * (len(centers) - 1)).pow_(1 / power)
+
+    def slope() -> Tensor:
+        # (1 + s)/2 halves the slope, the two orders of a pair double it
+        return pull((slopes @ directions).mul_(root / total))
+
+    return root * top, slope
 
 
 def _cosines(centers: Tensor) -> Tensor:
