@@ -11,7 +11,7 @@ import loops
 from batches import random_batch
 from gradients import disagreement, evaluate
 from kinspace.recipes import changed, read_recipe, with_regularizers
-from kinspace.regularizers import Adversarial, adversarial_penalty
+from kinspace.regularizers import Adversarial, adversarial, adversarial_penalty
 from kinspace.training import building
 from kinspace.training.checkpoint import read_checkpoint
 
@@ -23,8 +23,12 @@ def similarity(x: Tensor, module: Adversarial) -> float:
     ).item()
 
 
+@pytest.mark.parametrize("stacks", [False, True])  # the latter is for a GPU, right on any device
 @pytest.mark.parametrize("groups", [1, 2, 4, (1, 2, 4), (4, 1, 2), (2, 3, 2)], ids=str)
-def test_any_groups_agree_with_the_loop(groups: int | tuple[int, ...]) -> None:
+def test_any_groups_agree_with_the_loop(
+    groups: int | tuple[int, ...], stacks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adversarial, "_stacks", lambda _: stacks)
     torch.manual_seed(0)
     x = random_batch(1, dim=7).embeddings
     module = Adversarial(7, groups=groups, width=6).double()

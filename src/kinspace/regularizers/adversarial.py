@@ -29,6 +29,7 @@ units for learners of 16 dimensions and more, but not of 8 and fewer: take a sma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import torch
@@ -37,7 +38,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.learners import checked_groups, group_sizes
 from kinspace.numerics import full_precision, unit
-from kinspace.slopes import unit_with_pull, with_slopes
+from kinspace.slopes import with_slopes, without_zero
 
 __all__ = ["Adversarial", "adversarial_penalty"]
 
@@ -68,92 +69,152 @@ def adversarial_penalty(
     checks.finite("weight_penalty", weight_penalty, at_least=0)
     sizes = group_sizes(groups, embeddings.shape[1])
     hidden, output = _layers(hidden, output, sizes, embeddings.dtype)
-    similarity, *by_regressors = _similarity(embeddings, hidden, output, sizes)
-    growth, *by_growth = _growth(hidden, output, sizes)
-    by_hidden, by_output = (
-        grown.mul_(weight_penalty).sub_(regressed)
-        for grown, regressed in zip(by_growth, by_regressors[1:], strict=True)
-    )
+    value, by_hidden, by_output = found = _growth(hidden, output, sizes, weight_penalty)
+    by_embeddings = _take_similarity(found, embeddings, (hidden, output), sizes)
     return with_slopes(
-        growth * weight_penalty - similarity,
-        (embeddings, lambda: by_regressors[0]),  # reversed
+        value,
+        (embeddings, lambda: by_embeddings),  # reversed
         (hidden, lambda: by_hidden),
         (output, lambda: by_output),
     )
 
 
 @torch.no_grad()
-def _similarity(
-    embeddings: Tensor, hidden: Tensor, output: Tensor, sizes: list[int]
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """sum mean (f_i * g_ij(f_j))^2, and its slopes by the embeddings and by both layers."""
-    units, pulls = zip(*(unit_with_pull(part) for part in embeddings.split(sizes, 1)), strict=True)
-    slopes = [torch.zeros_like(part) for part in units]
-    values, by_hidden, by_output = [embeddings.new_zeros(())], [], []
-    for (smaller, larger), first, second in _regressors(hidden, output, sizes):
-        active = torch.addmm(first[-1], units[larger], first[:-1]).relu_()  # (batch, width)
-        foretold = torch.addmm(second[-1], active, second[:-1])  # (batch, size of the smaller)
-        product = units[smaller] * foretold
-        values.append(product.square().mean())
-        flow = product.mul_(2 / product.numel())
-        slopes[smaller].addcmul_(flow, foretold)
-        flow.mul_(units[smaller])
-        by_output.append(_with_bias(active, flow))
-        back = (flow @ second[:-1].T).mul_(active > 0)
-        by_hidden.append(_with_bias(units[larger], back))
-        slopes[larger].addmm_(back, first[:-1].T)
-    pulled = [pull(slope) for pull, slope in zip(pulls, slopes, strict=True)]
-    rows = torch.cat(by_hidden) if by_hidden else torch.zeros_like(hidden)
-    columns = torch.cat(by_output, 1) if by_output else torch.zeros_like(output)
-    return torch.stack(values).sum(), torch.cat(pulled, 1), rows, columns
+def _growth(
+    hidden: Tensor, output: Tensor, sizes: list[int], weight_penalty: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """c P summed over all layers, and its slopes by both."""
+    outputs = (second for *_, second in _regressors(hidden, output, sizes))
+    lengths = [torch.linalg.vector_norm(rows, dim=-1).flatten() for rows in (hidden, *outputs)]
+    excess = torch.cat(lengths).square_().sub_(1)
+    steepness, steps, shares = _row_weights(hidden, sizes, weight_penalty)
+    pulls = torch.addcmul(steepness * excess, steps, excess > 0)
+    value = torch.dot(pulls * excess, shares)
+    of_hidden, *of_outputs = pulls.split([len(part) for part in lengths])
+    by_hidden, by_output = hidden * of_hidden[:, None], output.clone()
+    regressors = _regressors(by_hidden, by_output, sizes)
+    for (*_, second), pull in zip(regressors, of_outputs, strict=True):
+        second.mul_(pull.view(*second.shape[:2], 1))
+    return value, by_hidden, by_output
 
 
-def _with_bias(inputs: Tensor, flow: Tensor) -> Tensor:
-    """The slope of a layer and, in the last row, of its bias, from that of its outputs."""
-    return torch.cat((inputs.T @ flow, flow.sum(0, keepdim=True)))
+def _row_weights(hidden: Tensor, sizes: list[int], weight_penalty: float) -> Tensor:
+    """Three numbers for each row of each layer, (3, rows), the hidden layers first.
+
+    With x = ||row||^2 - 1, the part of c P that is the row's is third x (first x + second [x > 0]),
+    and its slope by the row is (first x + second [x > 0]) row. The first is 0 for a bias, the
+    second for all others.
+    """
+    sources = [larger for _, larger in combinations(sorted(sizes), 2)]
+    rows = sources + [hidden.shape[1]] * len(sources)
+    steepness = [part for count in rows for part in (4 * weight_penalty / count, 0.0)]
+    weights = [steepness, [0.0, 2 * weight_penalty] * len(rows), [0.25, 0.5] * len(rows)]
+    counts = torch.tensor([part for count in rows for part in (count, 1)], dtype=torch.long)
+    # made on the host, so that one copy is all that the device does
+    table = torch.tensor(weights, dtype=hidden.dtype).repeat_interleave(
+        counts, 1, output_size=sum(rows) + len(rows)
+    )
+    return table.to(hidden.device, non_blocking=True)
 
 
 @torch.no_grad()
-def _growth(hidden: Tensor, output: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """sum P over all layers, how far rows are from length 1 and biases beyond it; both slopes."""
-    layers = [layer for _, *both in _regressors(hidden, output, sizes) for layer in both]
-    if not layers:
-        return hidden.new_zeros(()), torch.zeros_like(hidden), torch.zeros_like(output)
-    lengths = [len(layer) for layer in layers]
-    # of each row of a layer its part of the mean, but of the last, the bias; made on the host
-    real, none = hidden.dtype, torch.zeros(1, dtype=hidden.dtype)
-    shares = [torch.full((rows - 1,), 1 / (rows - 1), dtype=real) for rows in lengths]
-    means = torch.cat([part for share in shares for part in (share, none)])
-    means = means.to(hidden.device, non_blocking=True)
-    excess = torch.cat([layer.square().sum(1) for layer in layers]).sub_(1)
-    beyond = excess.relu().masked_fill_(means > 0, 0)
-    value = torch.addcmul(beyond, means * excess, excess).sum()
-    # by the squared lengths, and these by the rows
-    pulls = torch.addcmul((beyond > 0).to(means.dtype), means, excess, value=2).mul_(2)
-    flows = [
-        layer * pull[:, None] for layer, pull in zip(layers, pulls.split(lengths), strict=True)
-    ]
-    return value, torch.cat(flows[::2]), torch.cat(flows[1::2], 1)
+def _take_similarity(
+    found: tuple[Tensor, Tensor, Tensor],
+    embeddings: Tensor,
+    layers: tuple[Tensor, Tensor],
+    sizes: list[int],
+) -> Tensor:
+    """Take sum mean (f_i * g_ij(f_j))^2 from a value and its slopes by both layers, in place.
+
+    Returns the slope of that sum by the embeddings.
+    """
+    value, by_hidden, by_output = found
+    units, pull = _units_with_pull(embeddings, sizes)
+    by_units, (batch, width) = torch.zeros_like(units), (len(units), layers[0].shape[1])
+    regressors = _regressors(*layers, sizes)
+    pairs = zip(regressors, _regressors(by_hidden, by_output, sizes), strict=True)
+    most = max((len(first) for *_, first, _ in regressors), default=0)
+    actives, backs = units.new_empty(most, batch, width + 1), units.new_empty(most, batch, width)
+    actives[..., -1] = 1  # what a bias is multiplied by: its slope is then made with the others
+    for (smaller, larger, first, second), (*_, by_first, by_second) in pairs:
+        size, source = second.shape[2], first.shape[1]
+        (target, inputs), (by_target, by_inputs) = (  # (batch, size), (pairs, batch, source)
+            (table[:, smaller, :size], table[:, larger, :source].transpose(0, 1))
+            for table in (units, by_units)
+        )
+        inputs[..., -1] = 1
+        active, back = actives[: len(first)], backs[: len(first)]
+        active[..., :-1].baddbmm_(inputs, first, beta=0)
+        foretold = torch.bmm(active.relu_(), second)  # (pairs, batch, size)
+        product, scale = foretold * target, 2 / (batch * size)
+        value.sub_(torch.dot(product.flatten(), product.flatten()), alpha=scale / 2)
+        for one, other in zip(product.unbind(), foretold.unbind(), strict=True):
+            by_target.addcmul_(one, other, value=scale)
+        flow = product.mul_(target)
+        by_second.baddbmm_(active.mT, flow, alpha=-scale)
+        back.baddbmm_(flow, second[:, :-1].mT, beta=0, alpha=scale)
+        torch.ops.aten.threshold_backward.grad_input(back, active[..., :-1], 0, grad_input=back)
+        by_first.baddbmm_(inputs.mT, back, alpha=-1)
+        by_inputs[..., :-1].baddbmm_(back, first[:, :-1].mT)
+    return pull(by_units)
 
 
-def _pairs(sizes: list[int]) -> list[tuple[int, int]]:
-    """Every pair of learners, the smaller first."""
-    return list(combinations(sorted(range(len(sizes)), key=lambda place: sizes[place]), 2))
+def _units_with_pull(
+    embeddings: Tensor, sizes: list[int]
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The learners in the order of their sizes at length 1, and what takes a gradient back.
+
+    They are a table (batch, learners, largest size + 1), where all but the learners is zeros.
+    """
+    order = sorted(range(len(sizes)), key=lambda place: sizes[place])
+    parts, largest = embeddings.split(sizes, 1), max(sizes) + 1
+    zeros = embeddings.new_zeros(len(embeddings), largest - min(sizes))
+    padded = [part for at in order for part in (parts[at], zeros[:, : largest - sizes[at]])]
+    units = torch.cat(padded, 1).view(-1, len(sizes), largest)
+    divisors = without_zero(torch.linalg.vector_norm(units, dim=-1, keepdim=True))
+    units.div_(divisors)
+
+    def pull(grad: Tensor) -> Tensor:
+        along = (grad * units).sum(-1, keepdim=True)  # `across`, in place
+        grad.addcmul_(along, units, value=-1).div_(divisors)
+        learners = (grad[:, order.index(place), :size] for place, size in enumerate(sizes))
+        return torch.cat(list(learners), 1)
+
+    return units, pull
 
 
 def _regressors(
     hidden: Tensor, output: Tensor, sizes: list[int]
-) -> list[tuple[tuple[int, int], Tensor, Tensor]]:
-    """Every pair, and the layers of its regressor."""
-    pairs = _pairs(sizes)
-    firsts = hidden.split([sizes[larger] + 1 for _, larger in pairs])
-    seconds = output.split([sizes[smaller] for smaller, _ in pairs], 1)
-    return list(zip(pairs, firsts, seconds, strict=True))
+) -> list[tuple[int, slice, Tensor, Tensor]]:
+    """The layers of all pairs, in stacks: of one smaller learner, and of larger ones of one size.
+
+    Returns the places of these in the order of sizes, and views (pairs, rows, columns) of layers.
+    """
+    ordered, found = sorted(sizes), []
+    row = column = 0
+    for smaller, size in enumerate(ordered):
+        start = smaller + 1
+        while start < len(ordered):
+            alike = ordered[start:].count(ordered[start]) if _stacks(hidden) else 1
+            rows, columns = alike * (ordered[start] + 1), alike * size
+            first = hidden[row : row + rows].unflatten(0, (alike, -1))
+            second = output[:, column : column + columns].unflatten(1, (alike, -1))
+            found.append((smaller, slice(start, start + alike), first, second.transpose(0, 1)))
+            start, row, column = start + alike, row + rows, column + columns
+    return found
+
+
+def _stacks(hidden: Tensor) -> bool:
+    """Whether to take pairs together: fewer launches on a GPU, on a CPU only more memory.
+
+    torch.compile cannot write into such stacks of an output layer.
+    """
+    return hidden.is_cuda and not torch.compiler.is_compiling()
 
 
 def _shapes(sizes: list[int], width: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    pairs = _pairs(sizes)
-    rows, columns = sum(sizes[j] + 1 for _, j in pairs), sum(sizes[i] for i, _ in pairs)
+    pairs = list(combinations(sorted(sizes), 2))
+    rows, columns = sum(larger + 1 for _, larger in pairs), sum(smaller for smaller, _ in pairs)
     return (rows, width), (width + 1, columns)
 
 
@@ -199,10 +260,10 @@ class Adversarial(nn.Module):
         self.weight_penalty = checks.finite("weight_penalty", weight_penalty, at_least=0)
         sizes = group_sizes(groups, dim)
         hidden, output = (torch.randn(shape) for shape in _shapes(sizes, width))
-        for _, *layers in _regressors(hidden, output, sizes):
-            for layer in layers:
+        for *_, first, second in _regressors(hidden, output, sizes):
+            for layer in (first, second):
                 layer.copy_(unit(layer))
-                layer[-1] = 0
+                layer[:, -1] = 0
         self.hidden, self.output = nn.Parameter(hidden), nn.Parameter(output)
 
     def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
