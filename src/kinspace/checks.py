@@ -98,7 +98,9 @@ def on_host(labels: Tensor) -> NDArray[np.integer[Any]]:
     >>> on_host(torch.tensor([3, 1]))
     array([3, 1])
     """
-    if labels.device.type == "cpu" or labels.is_inference():
+    if labels.is_cpu:
+        return labels.numpy()
+    if labels.is_inference():
         return labels.cpu().numpy()
     kept = getattr(labels, _ON_HOST, None)
     if kept is None or kept[0] != labels._version:

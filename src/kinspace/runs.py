@@ -29,14 +29,19 @@ def length(values: np.ndarray[Any, np.dtype[Any]]) -> int:
     (2, 0, 0)
     """
     size = len(values)
-    found = int((values != values[0]).argmax()) or size
+    changes = (values[1:] != values[:-1]).tobytes()
+    found = changes.find(1) + 1 or size
     if size % found or size * found > KEPT:
         return 0
-    rows = values.reshape(-1, found)
-    firsts = np.sort(rows[:, 0])
-    if (firsts[1:] == firsts[:-1]).any() or (rows != rows[:, :1]).any():
+    # As bytes and as a set: this runs between the products of a loss, with nothing left in the
+    # caches, where NumPy's ways to say it take 60 microseconds more.
+    within = bytes(found - 1)
+    if changes != (within + b"\1") * (size // found - 1) + within:
         return 0
-    checks.not_negative("labels", int(firsts[0]))
+    firsts = values[::found].tolist()
+    if len(set(firsts)) < len(firsts):
+        return 0
+    checks.not_negative("labels", min(firsts))
     return found
 
 
