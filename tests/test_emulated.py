@@ -203,8 +203,10 @@ def test_the_kernel_of_class_sums_adds_as_torch_does(tmp_path: Path) -> None:
     x = torch.randn(43, 70, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(43) ** 2 % 7
     with emulated_kernels(emulating(tmp_path)), mock.patch.object(class_sums, "THREADS", 64):
-        found = class_sums._fused_sums(x, labels, 8)
-    torch.testing.assert_close(found, class_sums.class_sums(x, labels, 8))
+        sums = class_sums._fused(x, labels, 8, means=False)
+        means = class_sums._fused(x, labels, 8, means=True)
+    torch.testing.assert_close(sums, class_sums.class_sums(x, labels, 8))
+    torch.testing.assert_close(means, class_sums.class_means(x, labels, 8))
 
 
 # --- whole methods, as on a GPU -----------------------------------------------------------------

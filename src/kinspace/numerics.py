@@ -25,7 +25,6 @@ __all__ = [
     "power_mean",
     "raise_half",
     "safe_sqrt",
-    "two_units_",
     "unit",
     "zero_of",
 ]
@@ -100,34 +99,6 @@ class _Unit(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative, the lengths have one as well
             divisors = _divisors(vectors)
         return across(grad, directions) / divisors
-
-
-@torch.no_grad()
-def two_units_(
-    rows: Tensor, first: int
-) -> tuple[Tensor, Tensor, Callable[[Tensor, float], Tensor]]:
-    """`unit` of two tables that lie in one, in place and without a graph: half of the operations.
-
-    Returns the units x of the first rows, y of the rest, and what takes a gradient by x @ y.T
-    back to the rows, times a scale.
-
-    >>> x, y, pull = two_units_(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), 1)
-    >>> x @ y.T, pull(torch.tensor([[1.0]]), 6.0)
-    (tensor([[0.]]), tensor([[3., 0.],
-            [0., 2.]]))
-    """
-    divisors = _divisors(rows)
-    directions = rows.detach().div_(divisors)
-    x, y = directions[:first], directions[first:]
-
-    def pull(grad: Tensor, scale: float) -> Tensor:
-        by_rows = torch.empty_like(directions)  # with beta 0 it is not read
-        by_rows[:first].addmm_(grad, y, beta=0, alpha=scale)
-        by_rows[first:].addmm_(grad.T, x, beta=0, alpha=scale)
-        along = (by_rows * directions).sum(1, keepdim=True)  # `across`, in place
-        return by_rows.addcmul_(along, directions, value=-1).div_(divisors)
-
-    return x, y, pull
 
 
 class _SafeSqrt(torch.autograd.Function):

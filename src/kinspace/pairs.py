@@ -118,7 +118,7 @@ def class_order(labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Array]:
 def class_runs(labels: Tensor) -> tuple[Tensor, Tensor, Array]:
     """The samples by class, where in these each class begins, and the classes' sizes.
 
-    As `class_order`, for less.
+    The classes always in the order of their labels.
 
     >>> class_runs(torch.tensor([7, 3, 7, 9]))
     (tensor([1, 0, 2, 3]), tensor([0, 1, 3, 4]), array([1, 2, 1]))

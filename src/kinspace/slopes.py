@@ -22,10 +22,12 @@ from kinspace import cuda_kernels
 __all__ = [
     "LOG2_E",
     "across",
+    "across_",
     "exp_",
     "exponentials_",
     "polar",
     "twice_sums_",
+    "two_units_with_pull",
     "unit_with_pull",
     "with_slopes",
     "without_zero",
@@ -87,6 +89,11 @@ def across(grad: Tensor, directions: Tensor) -> Tensor:
     return torch.addcmul(grad, along, directions, value=-1)
 
 
+def across_(grad: Tensor, directions: Tensor) -> Tensor:
+    """`across` in place."""
+    return grad.addcmul_((grad * directions).sum(-1, keepdim=True), directions, value=-1)
+
+
 @torch.no_grad()
 def polar(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """`unit` without a graph, between the lengths of the rows and what these were divided by.
@@ -114,6 +121,33 @@ def unit_with_pull(vectors: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]
     """
     _, directions, divisors = polar(vectors)
     return directions, lambda grad: across(grad, directions).div_(divisors)
+
+
+@torch.no_grad()
+def two_units_with_pull(
+    rows: Tensor, first: int
+) -> tuple[Tensor, Tensor, Callable[[Tensor, float], Tensor]]:
+    """`unit_with_pull` of two tables that lie in one, in place: half of the operations.
+
+    Returns the units x of the first rows, y of the rest, and what takes a gradient by x @ y.T
+    back to the rows, times a scale.
+
+    >>> x, y, pull = two_units_with_pull(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), 1)
+    >>> x @ y.T, pull(torch.tensor([[1.0]]), 6.0)
+    (tensor([[0.]]), tensor([[3., 0.],
+            [0., 2.]]))
+    """
+    divisors = without_zero(torch.linalg.vector_norm(rows, dim=-1, keepdim=True))
+    directions = rows.detach().div_(divisors)
+    x, y = directions[:first], directions[first:]
+
+    def pull(grad: Tensor, scale: float) -> Tensor:
+        by_rows = torch.empty_like(directions)  # with beta 0 it is not read
+        by_rows[:first].addmm_(grad, y, beta=0, alpha=scale)
+        by_rows[first:].addmm_(grad.T, x, beta=0, alpha=scale)
+        return across_(by_rows, directions).div_(divisors)
+
+    return x, y, pull
 
 
 def exp_(values: Tensor) -> Tensor:

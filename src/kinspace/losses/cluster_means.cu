@@ -1,28 +1,11 @@
-// Magnet and cluster NCA in three launches beside those of `distances`: the means of the clusters; from
-// the table of squares to the terms, and to the gradient by the table; the rest of the gradient.
+// Magnet and cluster NCA in two launches beside those of `class_sums` and `distances`: from the table of
+// squares to the terms, and to the gradient by the table; the rest of the gradient.
 //
 // REAL: the type. THREADS: of a block.
 
 #include "warp.h"
 
 const int WARPS = THREADS / 32;
-
-// A block has a cluster, a thread some dimensions; the mean of nothing is 0.
-extern "C" __global__ void __launch_bounds__(THREADS) means_of_clusters(
-    const REAL* __restrict__ rows,  // (size, dim)
-    const i64* __restrict__ clusters,
-    REAL* __restrict__ means,   // (count, dim)
-    REAL* __restrict__ counts,  // a cluster each
-    int size, int dim)
-{
-    int count = 0;
-    for (int begin = 0; begin < dim; begin += THREADS) {
-        const int d = begin + threadIdx.x;
-        const REAL sum = sum_of_class(rows, clusters, blockIdx.x, size, dim, d, count);
-        if (d < dim) means[(i64)blockIdx.x * dim + d] = sum / max(count, 1);
-    }
-    if (threadIdx.x == 0) counts[blockIdx.x] = count;
-}
 
 // What all threads of the block add up, in an order that is the same in every block.
 template <class Each> __device__ double sum_over(int size, Each each) {

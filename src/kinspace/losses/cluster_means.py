@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kinspace import checks, cuda_kernels
-from kinspace.class_sums import LARGE, class_sums
+from kinspace.class_sums import LARGE, class_means
 from kinspace.distances import cross_distances_with_pull
 from kinspace.pairs import classes
 
@@ -46,9 +46,8 @@ def cluster_logits(
     tensor([[0.],
             [0.]])
     """
-    sums, counts = class_sums(embeddings, clusters, count)
-    sizes = counts.clamp(min=1)[:, None]
-    squares, back = cross_distances_with_pull(embeddings, sums / sizes)
+    means, counts = class_means(embeddings, clusters, count)
+    squares, back = cross_distances_with_pull(embeddings, means)
     column = clusters[:, None]
     own = squares.gather(1, column)
     freedom = max(len(own) - 1, 1) * sharpness
@@ -61,7 +60,7 @@ def cluster_logits(
         by_own = squares.mul_(weights).sum() * scale * (2 / freedom)
         weights.scatter_add_(1, column, by_own.expand_as(column)).mul_(scale)
         by_rows, by_means = back(weights)
-        return by_rows.add_(by_means.div_(sizes).index_select(0, clusters))
+        return by_rows.add_(by_means.div_(counts.clamp(min=1)[:, None]).index_select(0, clusters))
 
     return logits, variance, pull
 
@@ -86,9 +85,7 @@ def fused_terms(
     """
     x, clusters, labels = (each.contiguous() for each in (embeddings, clusters, cluster_labels))
     size, count, freedom = len(x), len(labels), float(max(len(x) - 1, 1) * sharpness)
-    means, counts = x.new_empty(count, x.shape[1]), x.new_empty(count)
-    groups = x, clusters, means, counts
-    cuda_kernels.run((SOURCE, "means_of_clusters"), x, (count, THREADS), *groups, *x.shape)
+    means, counts = class_means(x, clusters, count)
     squares, back = cross_distances_with_pull(x, means)
     (terms, moves), (variance, scale) = x.new_empty(2, size, 1), x.new_empty(2)
     weights = torch.empty_like(squares)
@@ -99,7 +96,7 @@ def fused_terms(
 
     def slope() -> Tensor:
         slopes, by_means = back(weights)
-        tables = *groups, by_means, moves, scale, slopes
+        tables = x, clusters, means, counts, by_means, moves, scale, slopes
         grid = min(size, BLOCKS), THREADS
         cuda_kernels.run((SOURCE, "whole_slope"), x, grid, *tables, freedom, *x.shape)
         return slopes

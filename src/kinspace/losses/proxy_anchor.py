@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.losses.proxies import new_proxies
-from kinspace.numerics import full_precision, two_units_
-from kinspace.slopes import exponentials_, with_slopes
+from kinspace.numerics import full_precision
+from kinspace.slopes import exponentials_, two_units_with_pull, with_slopes
 
 __all__ = ["ProxyAnchor", "proxy_anchor_loss"]
 
@@ -52,7 +52,7 @@ def _value_and_slope(
     """Of the proxies and, below them, the embeddings; labels (1, batch)."""
     size = labels.shape[1]
     classes = len(rows) - size
-    p, x, pull_units = two_units_(rows, classes)
+    p, x, pull_units = two_units_with_pull(rows, classes)
     start = x.new_full((size,), alpha * margin)
     push = torch.addmm(start, p, x.T, alpha=alpha)  # (classes, batch)
     own = push.gather(0, labels)  # a (s + m), to be -a (s - m)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from kinspace import checks
 from kinspace.losses.proxies import new_proxies
-from kinspace.numerics import full_precision, two_units_, zero_of
-from kinspace.slopes import exponentials_, with_slopes
+from kinspace.numerics import full_precision, zero_of
+from kinspace.slopes import exponentials_, two_units_with_pull, with_slopes
 
 __all__ = ["ProxyNCA", "proxy_nca_loss"]
 
@@ -57,7 +57,7 @@ def _value_and_slope(
 ) -> tuple[Tensor, Callable[[], Tensor]]:
     """Of the embeddings and, below them, the proxies; labels (batch, 1)."""
     size = len(labels)
-    x, p, pull_units = two_units_(rows, size)
+    x, p, pull_units = two_units_with_pull(rows, size)
     # |x|^2 of the distance is the same for all proxies and cancels; |p|^2 is 1, or 0 for a zero:
     # so it has no gradient, and is |p| as well
     lengths = torch.linalg.vector_norm(p, dim=1)

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from kinspace import checks
 from kinspace.learners import checked_groups, group_sizes
 from kinspace.numerics import full_precision, unit
-from kinspace.slopes import with_slopes, without_zero
+from kinspace.slopes import across_, with_slopes, without_zero
 
 __all__ = ["Adversarial", "adversarial_penalty"]
 
@@ -175,8 +175,7 @@ def _units_with_pull(
     units.div_(divisors)
 
     def pull(grad: Tensor) -> Tensor:
-        along = (grad * units).sum(-1, keepdim=True)  # `across`, in place
-        grad.addcmul_(along, units, value=-1).div_(divisors)
+        across_(grad, units).div_(divisors)
         learners = (grad[:, order.index(place), :size] for place, size in enumerate(sizes))
         return torch.cat(list(learners), 1)
 
