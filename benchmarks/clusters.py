@@ -34,7 +34,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from kinspace.clusters import class_kmeans
+from kinspace.clustering import class_kmeans
 
 STEPS = 50
 PROBE = 20  # classes on which scikit-learn's threads are chosen

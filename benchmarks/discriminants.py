@@ -19,10 +19,10 @@ import torch
 from setting import setting
 from torch import Tensor
 
+from kinspace._core.normalization import unit
 from kinspace.data import Dataset, hold_out_classes, stratified
 from kinspace.evaluation.retrieval import recall_at_k
-from kinspace.models.discriminant import discriminants
-from kinspace.numerics import unit
+from kinspace.models.lda import discriminants
 from kinspace.recipes import changed, read_recipe
 from kinspace.reproduce.classifying import classification_errors
 from kinspace.training.building import make_model, transform_settings

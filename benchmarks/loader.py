@@ -48,7 +48,7 @@ from kinspace.data import (
     train_transform,
 )
 from kinspace.data.pictures import FilePictures
-from kinspace.sampling import Random
+from kinspace.samplers import Random
 
 PER_CLASS = 20
 WARM_UP = 3  # steps that are not counted

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kinspace.clusters import class_kmeans
+from kinspace.clustering import class_kmeans
 
 MOST = 8
 MODES = (1, 2, 3, 5)

@@ -28,7 +28,7 @@ from peers import version
 from setting import setting
 from torch import Tensor
 
-from kinspace.sampling import ClassesBySamples, Neighborhoods, NPairs, Random, WholeClasses
+from kinspace.samplers import Random, classes_by_samples, n_pairs, neighborhoods, whole_classes
 
 ASKED_MS = 20.0
 Labels = NDArray[np.int64]
@@ -77,19 +77,19 @@ class DrawnIndex:
 def samplers(labels: Labels, batch: int) -> dict[tuple[str, str], Callable[[], Iterable[object]]]:
     return {
         (f"classes_by_samples {batch // n} x {n}", f"{batch // n} classes x {n}"): (
-            lambda n=n: ClassesBySamples(labels, classes=batch // n, samples=n)
+            lambda n=n: classes_by_samples(labels, classes=batch // n, samples=n)
         )
         for n in (8, 4)
     } | {
         (f"n_pairs {batch // 2}", f"{batch // 2} classes x 2"): (
-            lambda: NPairs(labels, pairs=batch // 2)
+            lambda: n_pairs(labels, pairs=batch // 2)
         ),
         (f"whole_classes {batch}", "whole classes"): (
-            lambda: WholeClasses(labels, batch_size=batch)
+            lambda: whole_classes(labels, batch_size=batch)
         ),
         (f"random {batch}", "any"): lambda: Random(labels, batch_size=batch),
         (f"neighborhoods {batch // 4} x 4", f"{batch // 4} clusters x 4"): (
-            lambda: Neighborhoods(DrawnIndex(labels), clusters=batch // 4, samples=4)
+            lambda: neighborhoods(DrawnIndex(labels), clusters=batch // 4, samples=4)
         ),
     }
 

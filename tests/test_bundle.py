@@ -329,7 +329,10 @@ def test_a_cut_file_is_named(folder: Path) -> None:
         ({"model": {"backbone": {"name": "small", "x": 1}}}, r"run\.json: model: "),
         ({"model": "MyNet"}, r"a module of your own, MyNet; give it, with any weights"),
         ({"transform": {"size": -1}}, r"run\.json: transform: size"),
-        ({"model": {"backbone": {"name": "two_conv"}}}, r"model\.safetensors: .*another model"),
+        (
+            {"model": {"backbone": {"name": "mnist_convnet"}}},
+            r"model\.safetensors: .*another model",
+        ),
     ],
 )
 def test_a_wrong_entry_is_named(folder: Path, change: dict[str, Any], said: str) -> None:

@@ -30,7 +30,7 @@ from kinspace.data.pictures import ArrayPictures, FilePictures, SomePictures
 from kinspace.data.splits import zero_shot
 from kinspace.data.standard.holdings import JoinedArchives
 from kinspace.data.transforms import Square, TransformSettings, eval_transform, train_transform
-from kinspace.sampling import ClassesBySamples
+from kinspace.samplers import classes_by_samples
 
 COUNT = 24
 SETTINGS = TransformSettings(size=28, resize=32)
@@ -410,8 +410,8 @@ def make_loader(kind: str, photos: Dataset, sampler: Any) -> CachedLoader | Pict
 
 @pytest.mark.parametrize("kind", ["cached", "workers 0", "workers 2"])
 def test_a_resumed_run_goes_on_with_the_same_crops(photos: Dataset, kind: str) -> None:
-    def run() -> tuple[ClassesBySamples, CachedLoader | PictureLoader]:
-        sampler = ClassesBySamples(photos.labels, classes=2, samples=2, seed=9)
+    def run() -> tuple[classes_by_samples, CachedLoader | PictureLoader]:
+        sampler = classes_by_samples(photos.labels, classes=2, samples=2, seed=9)
         return sampler, make_loader(kind, photos, sampler)
 
     sampler, loader = run()

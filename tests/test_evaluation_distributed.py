@@ -5,18 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-import distributed_worker
 import evaluation_worker
-from test_distributed import run_processes
+from processes import run_processes
 
 
 @pytest.mark.parametrize("world", [2])
-def test_processes_that_share_the_queries_get_the_scores_of_one(
-    world: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(distributed_worker, "__file__", evaluation_worker.__file__)
+def test_processes_that_share_the_queries_get_the_scores_of_one(world: int, tmp_path: Path) -> None:
     expected = evaluation_worker.problem().scores()
-    for left in run_processes(world, tmp_path):
+    for left in run_processes(evaluation_worker.__file__, world, tmp_path):
         assert torch.equal(left["matches"], expected.matches)
         assert left["values"].keys() == expected.values.keys()
         for name, values in expected.values.items():

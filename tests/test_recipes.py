@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinspace.clusters import ClusterIndex
+from kinspace.clustering import ClusterIndex
 from kinspace.losses import LOSSES
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.recipes import (
@@ -29,7 +29,7 @@ from kinspace.recipes import (
     with_regularizers,
 )
 from kinspace.recipes.recipe import PARTS
-from kinspace.sampling import SAMPLERS
+from kinspace.samplers import SAMPLERS
 
 FOLDER = Path(__file__).parents[1] / "src/kinspace/recipes"
 NAMES = recipe_names()
@@ -96,7 +96,7 @@ def test_every_recipe_builds_and_its_batches_give_a_finite_gradient(name: str) -
         )
         for part in recipe.regularizers
     ]
-    total, parts = Objective(loss, terms)(points[batch], labels[batch])
+    total, parts, _ = Objective(loss, terms)(points[batch], labels[batch])
     total.backward()
     assert set(parts) == {"loss", *(part.name for part in recipe.regularizers)}
     assert total.isfinite()
@@ -169,8 +169,8 @@ BROKEN = [
     (MINIMAL + "alpha = 0.5\n", r"loss.alpha: expected at least 1, got 0.5"),
     (MINIMAL + "detach_range = 1\n", r"loss.detach_range: expected true or false, got 1"),
     (
-        MINIMAL.replace("nra", "nca") + "alpha = 1.0\n",
-        r"unknown option of nca 'alpha'; there is none",
+        MINIMAL + "[[regularizers]]\nname = 'orthogonal'\nalpha = 1.0\n",
+        r"unknown option of orthogonal 'alpha'; there is none",
     ),
     (MINIMAL + "[sampler]\nname = 'randm'\n", r"sampler.name: unknown sampler .* 'random'\?"),
     (MINIMAL + "[sampler]\nclases = 2\n", r"sampler.clases: .* did you mean 'classes'\?"),

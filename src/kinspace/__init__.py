@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kinspace import (
-        clusters,
+        clustering,
         data,
         distributed,
         losses,
         miners,
         numerics,
         regularizers,
-        sampling,
+        samplers,
     )
+    from kinspace._kernels import use_kernels
     from kinspace.bundle import load
     from kinspace.losses import LOSSES
     from kinspace.regularizers import REGULARIZERS
-    from kinspace.sampling import SAMPLERS
+    from kinspace.samplers import SAMPLERS
     from kinspace.table import EmbeddingTable
     from kinspace.training import train, tune
 
@@ -31,7 +32,7 @@ __all__ = [
     "SAMPLERS",
     "EmbeddingTable",
     "__version__",
-    "clusters",
+    "clustering",
     "data",
     "distributed",
     "load",
@@ -39,9 +40,10 @@ __all__ = [
     "miners",
     "numerics",
     "regularizers",
-    "sampling",
+    "samplers",
     "train",
     "tune",
+    "use_kernels",
 ]
 
 __version__ = "0.1.0"
@@ -49,11 +51,12 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "LOSSES": "losses",
     "REGULARIZERS": "regularizers",
-    "SAMPLERS": "sampling",
+    "SAMPLERS": "samplers",
     "EmbeddingTable": "table",
     "load": "bundle",
     "train": "training",
     "tune": "training",
+    "use_kernels": "_kernels",
 }
 
 

@@ -2,10 +2,10 @@
 
     total = loss + sum_k weight_k * regularizer_k
 
-Regularizers of embeddings (density, divergence, adversarial, orthogonal, entropy, global
-statistics) see the batch at length 1, as their papers define them, whatever length the loss is
-given. Those of class centers (the spreads) see the proxies of the loss, or the class means of the
-batch.
+A regularizer says what it looks at by its attribute `takes`. With "embeddings", which is also meant
+where it says nothing, it is given the batch at length 1, whatever length the loss is given. With
+"centers" it is given one vector a class: the proxies of the loss, or the class means of the batch.
+A loss that takes "clusters" is given those of the batch.
 """
 
 from __future__ import annotations
@@ -13,41 +13,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.class_sums import class_sums
-from kinspace.losses import LOSSES, ClusterNCA, Magnet
-from kinspace.numerics import unit
-from kinspace.regularizers import (
-    REGULARIZERS,
-    Adversarial,
-    DensityAdaptivity,
-    Divergence,
-    Entropy,
-    GlobalStatistics,
-    Orthogonal,
-)
+from kinspace._core import checks
+from kinspace._core.class_index import ClassIndex, class_means
+from kinspace._core.normalization import unit
+from kinspace.losses import LOSSES
+from kinspace.regularizers import REGULARIZERS
 
-__all__ = ["Objective", "Term", "make_loss", "make_regularizer"]
+__all__ = ["Objective", "ObjectiveValue", "Term", "make_loss", "make_regularizer"]
 
 CENTERS = ("proxies", "batch")
-_OF_EMBEDDINGS = (
-    Adversarial,
-    DensityAdaptivity,
-    Divergence,
-    Entropy,
-    GlobalStatistics,
-    Orthogonal,
-)
-_OF_CLUSTERS = (ClusterNCA, Magnet)
+TAKES = ("embeddings", "centers")
 
 
 @dataclass(frozen=True)
 class Term:
-    """A regularizer, its weight, and for a spread the centers it looks at."""
+    """A regularizer, its weight, and for one that takes centers which ones it is given."""
 
     name: str
     module: nn.Module
@@ -55,20 +40,31 @@ class Term:
     centers: str = "proxies"
 
     def __post_init__(self) -> None:
-        checks.finite(f"weight of {self.name}", self.weight)
+        checks.number(f"weight of {self.name}", self.weight)
         checks.choice(f"centers of {self.name}", self.centers, CENTERS)
+        checks.choice(f"takes of {self.name}", _takes(self.module), TAKES)
+
+
+class ObjectiveValue(NamedTuple):
+    """The total with its graph; without one its parts by name, each before its weight.
+
+    sample_losses: what the loss is for each sample, (batch,), where it does not take their mean by
+    itself (reduction="none"); else None.
+    """
+
+    total: Tensor
+    parts: dict[str, Tensor]
+    sample_losses: Tensor | None
 
 
 class Objective(nn.Module):
     """A loss with weighted regularizers. Owns their parameters: give them to the optimizer.
 
-    Returns the total and its parts by name, each before its weight and without a graph.
-
     >>> import torch
     >>> from kinspace.losses import Contrastive
     >>> from kinspace.regularizers import Orthogonal
     >>> objective = Objective(Contrastive(), [Term("orthogonal", Orthogonal(), 0.5)])
-    >>> total, parts = objective(torch.eye(3), torch.tensor([0, 0, 1]))
+    >>> total, parts, _ = objective(torch.eye(3), torch.tensor([0, 0, 1]))
     >>> total, parts
     (tensor(2.), {'loss': tensor(2.), 'orthogonal': tensor(0.)})
     """
@@ -83,7 +79,7 @@ class Objective(nn.Module):
         self._weights = {term.name: term.weight for term in terms}
         self._centers = {term.name: term.centers for term in terms}
         for term in terms:
-            if self._wants_proxies(term.name):
+            if self._takes_proxies(term.name):
                 _proxies(loss, term.name)
 
     def forward(
@@ -93,64 +89,62 @@ class Objective(nn.Module):
         *,
         clusters: Tensor | None = None,
         cluster_labels: Tensor | None = None,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """clusters, cluster_labels: for a loss that needs them, as its module takes them."""
+    ) -> ObjectiveValue:
+        """clusters, cluster_labels: for a loss that takes them, as its module does."""
         if clusters is not None:
-            total = self.loss(embeddings, labels, clusters=clusters, cluster_labels=cluster_labels)
+            value = self.loss(embeddings, labels, clusters=clusters, cluster_labels=cluster_labels)
         else:
-            total = self.loss(embeddings, labels)
+            value = self.loss(embeddings, labels)
+        total = value.mean() if value.ndim else value
         parts = {"loss": total.detach()}
         for name, module in self.terms.items():
-            value = self._value(name, module, embeddings, labels)
-            parts[name] = value.detach()
-            total = total + self._weights[name] * value
-        return total, parts
+            term = module(*self._arguments(name, module, embeddings, labels))
+            parts[name] = term.detach()
+            total = total + self._weights[name] * term
+        return ObjectiveValue(total, parts, value.detach() if value.ndim else None)
 
-    def _wants_proxies(self, name: str) -> bool:
-        of_embeddings = isinstance(self.terms[name], _OF_EMBEDDINGS)
-        return not of_embeddings and self._centers[name] == "proxies"
+    def _takes_proxies(self, name: str) -> bool:
+        return _takes(self.terms[name]) == "centers" and self._centers[name] == "proxies"
 
-    def _value(self, name: str, module: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
-        value: Tensor
-        if isinstance(module, _OF_EMBEDDINGS):
-            value = module(unit(embeddings), labels)
-        elif self._wants_proxies(name):
-            value = module(_proxies(self.loss, name), labels)
-        else:
-            value = module(_batch_centers(embeddings, labels))
-        return value
+    def _arguments(
+        self, name: str, module: nn.Module, embeddings: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What a regularizer is given: vectors, and the classes of the batch among them."""
+        if _takes(module) == "embeddings":
+            return unit(embeddings), labels
+        if self._takes_proxies(name):
+            return _proxies(self.loss, name), labels
+        means = _class_means(embeddings, labels)
+        return means, torch.arange(len(means), device=means.device)
 
     @property
-    def needs_clusters(self) -> bool:
+    def takes_clusters(self) -> bool:
         """Whether the loss takes the clusters of the batch, as Magnet does."""
-        return isinstance(self.loss, _OF_CLUSTERS)
-
-    def sample_losses(self, embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor) -> Tensor:
-        """What a loss that needs clusters is for each sample, (batch,), without a graph."""
-        assert isinstance(self.loss, _OF_CLUSTERS)
-        return self.loss.terms(embeddings, clusters, cluster_labels)
+        return _takes(self.loss) == "clusters"
 
     def extra_repr(self) -> str:
         """The weights."""
         return ", ".join(f"{name}={weight:g}" for name, weight in self._weights.items())
 
 
+def _takes(module: nn.Module) -> str:
+    return str(getattr(module, "takes", "embeddings"))
+
+
 def _proxies(loss: nn.Module, name: str) -> Tensor:
-    for attribute in ("proxies", "weight"):
-        value = getattr(loss, attribute, None)
-        if isinstance(value, Tensor):
-            return value
+    proxies = getattr(loss, "proxies", None)
+    if isinstance(proxies, Tensor):
+        return proxies
     raise ValueError(
         f"{name}: expected a loss with proxies (proxy_anchor, proxy_nca, softmax, ...), got "
         f"{type(loss).__name__}; take the class means of the batch: centers = 'batch'"
     )
 
 
-def _batch_centers(embeddings: Tensor, labels: Tensor) -> Tensor:
+def _class_means(embeddings: Tensor, labels: Tensor) -> Tensor:
     """The class means of the batch, one row a class, differentiated."""
-    present, classes = labels.unique(return_inverse=True)
-    sums, counts = class_sums(embeddings, classes, len(present))
-    return sums / counts[:, None]
+    present, places = ClassIndex(labels).classes
+    return class_means(embeddings, places, len(present))[0]
 
 
 def make_loss(
@@ -161,8 +155,8 @@ def make_loss(
     >>> make_loss("proxy_anchor", {"alpha": 16.0}, num_classes=3, dim=2).proxies.shape
     torch.Size([3, 2])
     """
-    made = checks.named("loss", name, LOSSES)
-    return _made(made, options, num_classes=num_classes, dim=dim)
+    cls = checks.lookup("loss", name, LOSSES)
+    return _build(cls, options, num_classes=num_classes, dim=dim)
 
 
 def make_regularizer(
@@ -180,10 +174,10 @@ def make_regularizer(
     >>> make_regularizer("density", {"eta": 0.5}, num_classes=3).targets.shape
     torch.Size([3])
     """
-    made = checks.named("regularizer", name, REGULARIZERS)
-    return _made(made, options, num_classes=num_classes, dim=dim, original=original)
+    cls = checks.lookup("regularizer", name, REGULARIZERS)
+    return _build(cls, options, num_classes=num_classes, dim=dim, original=original)
 
 
-def _made(cls: type[nn.Module], options: Mapping[str, Any], **known: Any) -> nn.Module:
-    asked = inspect.signature(cls).parameters
-    return cls(**{name: value for name, value in known.items() if name in asked}, **options)
+def _build(cls: type[nn.Module], options: Mapping[str, Any], **known: Any) -> nn.Module:
+    accepted = inspect.signature(cls).parameters
+    return cls(**{name: value for name, value in known.items() if name in accepted}, **options)

@@ -96,8 +96,8 @@ def test_settings_of_the_user_go_before_the_rows_and_the_sets_before_the_experim
     row = experiment.rows[0]
     assert recipe_of(experiment, row, "moths").model.backbone == "small"
     assert recipe_of(experiment, row, "cub200_seen").model.backbone == "googlenet"
-    changes = {"model.backbone": "two_conv"}
-    assert recipe_of(experiment, row, "cub200_seen", changes).model.backbone == "two_conv"
+    changes = {"model.backbone": "mnist_convnet"}
+    assert recipe_of(experiment, row, "cub200_seen", changes).model.backbone == "mnist_convnet"
     steps = {data: recipe_of(experiment, row, data).warm_start.steps for data in ("moths", "mnist")}
     assert steps == {"moths": 1200, "mnist": 1200}
     assert recipe_of(experiment, row, "cub200_seen").warm_start.steps == 1400

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from kinspace.models import Embedder, make_embedder, roles
+from kinspace.models import Embedder, make_embedder, parameter_groups
 from kinspace.training.optimizer import clip, make_optimizer, schedule_factor, set_rates
 from kinspace.training.state import Average
 
@@ -21,13 +21,13 @@ def embedder() -> Embedder:
 
 def optimizer(name: str = "adamw", weight_decay: float = 0.1) -> torch.optim.Optimizer:
     proxies, targets = nn.Parameter(torch.ones(4, 3)), nn.Parameter(torch.ones(4))
-    parts = {**roles(embedder()), "loss": [proxies], "targets": [targets]}
+    parts = {**parameter_groups(embedder()), "loss": [proxies], "targets": [targets]}
     return make_optimizer(parts, MULTIPLIERS, name=name, lr=0.01, weight_decay=weight_decay)
 
 
 def test_every_parameter_is_in_one_group_with_the_rate_of_its_role() -> None:
     model = embedder()
-    made = make_optimizer(roles(model), MULTIPLIERS, name="sgd", lr=0.01)
+    made = make_optimizer(parameter_groups(model), MULTIPLIERS, name="sgd", lr=0.01)
     found = [id(p) for group in made.param_groups for p in group["params"]]
     assert sorted(found) == sorted(id(p) for p in model.parameters())
     of_head = {id(p) for p in model.head.parameters()}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kinspace.recipes import Recipe, changed, read_recipe
-from kinspace.sampling import SAMPLERS
+from kinspace.samplers import SAMPLERS
 from kinspace.training.building import warm_start
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.fitting import fitted_batches, with_batch

@@ -10,9 +10,9 @@ import pytest
 from kinspace.training.checkpoint import read_checkpoint
 from training.commands import ENVIRONMENT, rows, run_here
 
-# two_conv has no batch norm, whose statistics would be those of half the batch
+# mnist_convnet has no batch norm, whose statistics would be those of half the batch
 NO_BATCH_NORM = [
-    "--set", "model.backbone=two_conv", "--set", "model.options={}", "--set", "model.dim=8",
+    "--set", "model.backbone=mnist_convnet", "--set", "model.options={}", "--set", "model.dim=8",
     "--set", "transform.size=28", "--set", "transform.resize=32",
     "--set", "validation.every=10", "--set", "validation.fraction=0.4", "--device", "cpu",
     "--workers", "1",

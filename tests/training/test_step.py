@@ -70,8 +70,7 @@ def test_the_gradient_is_that_of_plain_autograd() -> None:
     torch.manual_seed(0)
     model, aim = Net().double(), objective("contrastive")
     images, labels, _ = batch()
-    total, _ = aim(model(images).float(), labels)
-    total.backward()
+    aim(model(images).float(), labels).total.backward()
     for key, parameter in model.named_parameters():
         torch.testing.assert_close(found[key], parameter.grad, rtol=1e-4, atol=1e-7)
 

@@ -14,7 +14,7 @@ from kinspace.data.cache import PictureCache
 from kinspace.data.loading import CachedLoader
 from kinspace.losses import Contrastive
 from kinspace.objective import Objective
-from kinspace.sampling import Random
+from kinspace.samplers import random
 from kinspace.training import open_run
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.log import MetricsFile, read_metrics
@@ -77,7 +77,7 @@ def test_moments_come_back_in_the_memory_order_of_the_weights(tmp_path: Path) ->
     def made() -> State:
         model: nn.Module = nn.Conv2d(3, 4, 3)
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        sampler = Random(labels, batch_size=4)
+        sampler = random(labels, batch_size=4)
         cache = PictureCache(torch.zeros(8, 3, 8, 8, dtype=torch.uint8), labels, "squash")
         loader = CachedLoader(cache, sampler, TransformSettings(size=8, resize=8))
         optimizer = torch.optim.AdamW(model.parameters())

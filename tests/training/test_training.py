@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import kinspace
 from kinspace.data import TransformSettings, augmented_views, cache_in_memory
 from kinspace.models import make_embedder
-from kinspace.models.discriminant import discriminants
+from kinspace.models.lda import lda_projection
 from kinspace.recipes import changed, read_recipe
 from kinspace.training.building import bears_channels_last, original_densities
 from kinspace.training.checkpoint import read_checkpoint
@@ -276,7 +276,7 @@ def test_a_head_starts_from_discriminants_of_the_training_pictures(tmp_path: Pat
     part = split_names(data, "stratified", validation=0, seed=0)[0]
     feed = Feed(part, settings, CPU, cache_in_memory(part, settings))
     pooled = embed_all(model, feed, what="features")
-    weight, bias = discriminants(pooled, part.labels, 8)
+    weight, bias = lda_projection(pooled, part.labels, 8)
     scale = model.head.linear.weight.norm() / weight.norm()  # norms start at 1
     torch.testing.assert_close(model.head.linear.weight, scale * weight, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(model.head.linear.bias, scale * bias, rtol=1e-3, atol=1e-4)

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from kinspace import checks, distributed
+from kinspace import distributed
+from kinspace._core import checks
 from kinspace.bundle.model import Model
 from kinspace.data.bad import BadPicture
 from kinspace.data.dataset import Dataset
@@ -60,7 +61,7 @@ def embed_to_file(
     makes its share of them and the first puts them together; the others return None.
     """
     out = Path(out)
-    checks.whole("shard", shard, at_least=1)
+    checks.integer("shard", shard, at_least=1)
     if out.suffix != ".npz" or out.exists() or not out.parent.is_dir():
         raise ValueError(f"{out}: expected a new file ending in .npz, in a folder that is there")
     began = start_processes(model.device)
@@ -133,7 +134,7 @@ def _embedded(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> EmbeddingTable:
-    checks.whole("batch_size", batch_size, at_least=1)
+    checks.integer("batch_size", batch_size, at_least=1)
     places = [list(rows[at : at + batch_size]) for at in range(0, len(rows), batch_size)]
     found: list[Any] = []
     loader = PictureLoader(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.bundle.answers import Added, Neighbor
 from kinspace.bundle.votes import Clusters, class_variance, nearest_class, soft_knn
 from kinspace.search import (
@@ -68,7 +68,7 @@ class Gallery:
 
     def build(self, folder: Path, backend: str, **options: Any) -> None:
         """Make the index anew by one of SEARCHES; options are those of its class."""
-        make = checks.named("search", backend, SEARCHES)
+        make = checks.lookup("search", backend, SEARCHES)
         if backend == "exact":
             options = {"device": self._device, **options}
         if backend == "milvus":
@@ -99,8 +99,8 @@ class Gallery:
     def row_of(self, picture: str | int) -> int:
         """The row of a picture by its id; a row as it is, if there is one."""
         if isinstance(picture, str):
-            return checks.named("picture", picture, self._rows)
-        if not 0 <= checks.whole("picture", picture, at_least=0) < len(self.table):
+            return checks.lookup("picture", picture, self._rows)
+        if not 0 <= checks.integer("picture", picture, at_least=0) < len(self.table):
             raise ValueError(f"picture: expected less than {len(self.table)}, got {picture}")
         return picture
 
@@ -131,9 +131,9 @@ class Gallery:
         for name, values in where.items():
             if name == "class":
                 names = values if isinstance(values, (list, tuple)) else [values]
-                found["label"] = [checks.named("class", str(each), numbers) for each in names]
+                found["label"] = [checks.lookup("class", str(each), numbers) for each in names]
             else:
-                found[checks.named("attribute", name, self._filters)] = values
+                found[checks.lookup("attribute", name, self._filters)] = values
         return found
 
     @property
@@ -225,7 +225,7 @@ class Gallery:
             gallery.backend, rows = str(about["search"]), about["rows"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path}: expected what to search by, got {error!r}") from None
-        read = checks.named("search", gallery.backend, LOADERS)
+        read = checks.lookup("search", gallery.backend, LOADERS)
         gallery._index = gallery._exact_in_the_end(read(folder / FILES[gallery.backend]))
         if not rows == len(gallery.table) == len(gallery._index):
             raise ValueError(
@@ -245,7 +245,7 @@ def check_search(backend: str, options: Mapping[str, Any], count: int) -> None:
     ValueError: ivf_pq: expected at least 9,984 vectors in the first `add`, to learn from, got 10;
     use kind 'hnsw' or the exact search, which is fast for so few
     """
-    checks.named("search", backend, SEARCHES)
+    checks.lookup("search", backend, SEARCHES)
     if backend == "faiss":
         check_enough(FaissIndex(1, **options).kind, count)
     if backend == "milvus" and "://" in str(options.get("uri", "")):

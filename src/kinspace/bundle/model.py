@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from kinspace import checks
+from kinspace._core import checks
+from kinspace._core.normalization import unit
 from kinspace.bundle.answers import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.bundle.gallery import Gallery
 from kinspace.bundle.inputs import listed, prepared
 from kinspace.bundle.thresholds import Thresholds
 from kinspace.data.processes import cores
 from kinspace.data.transforms import TransformSettings, eval_transform
-from kinspace.numerics import unit
 from kinspace.search import Index, Where
 from kinspace.table import EmbeddingTable
 from kinspace.training.settings import RunSettings
@@ -98,7 +98,7 @@ class Model:
         device: the network goes there first, and stays; None: it is where it should be. progress:
         a bar on the terminal. A whole data set is better given to `kinspace embed`.
         """
-        checks.whole("batch_size", batch_size, at_least=1)
+        checks.integer("batch_size", batch_size, at_least=1)
         asked = listed(images, pictures=self.settings is not None)
         if not asked:
             raise ValueError("images: expected at least one, got none")

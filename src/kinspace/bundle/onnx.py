@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from kinspace import __version__
+from kinspace._core.normalization import unit
 from kinspace.bundle.inputs import listed, prepared
 from kinspace.bundle.model import Model
 from kinspace.data.transforms import TransformSettings
-from kinspace.numerics import unit
 from kinspace.writing import write_atomically
 
 __all__ = ["export_onnx"]

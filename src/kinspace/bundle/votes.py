@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kinspace._core.class_index import class_means
 from kinspace.bundle.answers import Added, Neighbor
-from kinspace.class_sums import class_sums
-from kinspace.clusters import class_kmeans
+from kinspace.clustering import class_kmeans
 from kinspace.evaluation.classification import knc_scores
 from kinspace.table import EmbeddingTable
 
@@ -37,8 +37,8 @@ def class_variance(table: EmbeddingTable) -> float:
     1.0
     """
     vectors, labels = _labeled(table)
-    sums, counts = class_sums(vectors.double(), labels, int(labels.max()) + 1)
-    return _variance(vectors, (sums / counts.clamp(min=1)[:, None])[labels])
+    means, _ = class_means(vectors.double(), labels, int(labels.max()) + 1)
+    return _variance(vectors, means[labels])
 
 
 def _variance(vectors: Tensor, means: Tensor) -> float:

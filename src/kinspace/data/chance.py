@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 
 __all__ = ["BatchChance"]
 
@@ -36,7 +36,7 @@ class BatchChance:
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = checks.whole("seed", seed, at_least=0)
+        self.seed = checks.integer("seed", seed, at_least=0)
         self.batches = 0
 
     def seeds(self, number: int, indices: Sequence[int]) -> NDArray[np.int64]:

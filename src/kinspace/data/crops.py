@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.transforms import TransformSettings
 
 __all__ = ["augmented_views", "center_crops", "crop_batch", "random_crops", "sent"]
@@ -148,7 +148,7 @@ def augmented_views(
     >>> torch.stack([embed(view) for view in augmented_views(squares, 16, magnet)]).mean(0).shape
     torch.Size([5, 3])
     """
-    checks.whole("views", views, at_least=1)
+    checks.integer("views", views, at_least=1)
     everyone = torch.arange(len(squares), device=squares.device)
     crops = sent(
         random_crops(np.random.default_rng(seed).random((4, views)), settings), squares.device

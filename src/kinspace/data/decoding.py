@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.bad import BadPicture, BadPictures
 from kinspace.data.pictures import Pictures
 from kinspace.data.processes import chunks, cores, in_processes
@@ -46,7 +46,7 @@ def decode_squares(
     total = len(pictures)
     if workers is None:
         workers = cores() if total > _FEW else 1
-    checks.whole("workers", workers, at_least=1)
+    checks.integer("workers", workers, at_least=1)
     task = partial(_write, target, pictures, square)
     written: Iterator[tuple[int, dict[int, BadPicture]]]
     if workers == 1:

@@ -30,7 +30,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils import data
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.cache import PictureCache
 from kinspace.data.chance import BatchChance
 from kinspace.data.crops import center_crops, crop_batch, random_crops, sent
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class IndexBatches(Protocol):
-    """Which samples make a batch: a sampler of `kinspace.sampling`, torch's, or a list."""
+    """Which samples make a batch: a sampler of `kinspace.samplers`, torch's, or a list."""
 
     def __iter__(self) -> Iterator[list[int]]:
         """The batches of the next epoch."""
@@ -64,14 +64,14 @@ class IndexBatches(Protocol):
 def in_order(count: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> list[list[int]]:
     """All samples in their order, for an evaluation: batches of `batch_size`, then the rest.
 
-    Of several processes each has a run of neighbors, as `kinspace.sampling.sharding` cuts a batch.
+    Of several processes each has a run of neighbors, as `kinspace.samplers.sharding` cuts a batch.
 
     >>> in_order(5, 2)
     [[0, 1], [2, 3], [4]]
     >>> in_order(5, 2, rank=1, world_size=2)
     [[2, 3], [4]]
     """
-    checks.whole("batch_size", batch_size, at_least=1)
+    checks.integer("batch_size", batch_size, at_least=1)
     begin, end = (count * edge // world_size for edge in (rank, rank + 1))
     starts = range(begin, end, batch_size)
     return [list(range(start, min(start + batch_size, end))) for start in starts]
@@ -156,8 +156,7 @@ class CachedLoader:
             rows = torch.arange(count)
         table = sent(torch.stack([places, labels, rows, *crops]), self._device)  # (7, batch)
         images = crop_batch(squares, table[2], table[3:], settings, layout=self._layout)
-        known = checks.known_on_host(table[1], labels)
-        return Batch(images, labels=known, indices=table[0])
+        return Batch(images, labels=table[1], indices=table[0])
 
     def _ahead(self, numbered: Iterator[tuple[int, list[int]]]) -> Iterator[Batch]:
         """Make batches on a thread and a stream of their own, before they are asked for.
@@ -213,7 +212,7 @@ class PictureLoader:
         device: str | torch.device = "cpu",
         seed: int = 0,
     ) -> None:
-        checks.whole("workers", workers, at_least=0)
+        checks.integer("workers", workers, at_least=0)
         self._device = _device(device)
         self._given = BatchChance(seed)
         self._seeds = _SeededIndices(batch_sampler, self._given)

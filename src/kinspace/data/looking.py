@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from PIL import Image
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.bad import BadPicture
 from kinspace.data.pictures import Pictures
 from kinspace.data.processes import CHUNK, chunks, cores, in_processes
@@ -51,7 +51,7 @@ def look_at_all(
     (9, 'L', True)
     """
     if workers is not None:
-        checks.whole("workers", workers, at_least=1)
+        checks.integer("workers", workers, at_least=1)
     count = len(pictures)
     tell = progress or (lambda done, of: None)
     task = partial(_look_at_some, pictures)

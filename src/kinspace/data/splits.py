@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.dataset import Dataset
 from kinspace.data.layout import few
 
@@ -152,7 +152,7 @@ def class_folds(dataset: Dataset, folds: int, *, seed: int) -> tuple[Split, ...]
     >>> [split.validation.num_classes for split in class_folds(digits_dataset(), 4, seed=0)]
     [3, 3, 2, 2]
     """
-    checks.whole("folds", folds, at_least=2)
+    checks.integer("folds", folds, at_least=2)
     _at_least_classes(dataset, folds)
     order = torch.randperm(dataset.num_classes, generator=_generator(seed))
     fold_of_class = torch.empty_like(order)
@@ -216,11 +216,11 @@ def _drawn(count: int, fraction: float, seed: int, name: str) -> Tensor:
 
 
 def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(checks.whole("seed", seed, at_least=0))
+    return torch.Generator().manual_seed(checks.integer("seed", seed, at_least=0))
 
 
 def _fraction(name: str, value: float) -> None:
-    if not 0 < checks.finite(name, value) < 1:
+    if not 0 < checks.number(name, value) < 1:
         raise ValueError(f"{name}: expected a number between 0 and 1, got {value!r}")
 
 

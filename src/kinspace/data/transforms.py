@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from PIL import Image
 
-from kinspace import checks
+from kinspace._core import checks
 
 if TYPE_CHECKING:  # takes seconds to import, and a cache does without it
     from torchvision.transforms import v2
@@ -87,22 +87,22 @@ class TransformSettings:
     test_size: int | None = None  # None: size
 
     def __post_init__(self) -> None:
-        checks.whole("resize", self.resize, at_least=1)
+        checks.integer("resize", self.resize, at_least=1)
         for name in ("size", "test_size"):
             side = getattr(self, name)
-            if side is not None and checks.whole(name, side, at_least=1) > self.resize:
+            if side is not None and checks.integer(name, side, at_least=1) > self.resize:
                 raise ValueError(
                     f"{name}: expected at most {self.resize}, the side of the square (resize), "
                     f"got {side}"
                 )
         checks.choice("fit", self.fit, FITS)
-        checks.finite("rescale", self.rescale, at_least=0)
+        checks.number("rescale", self.rescale, at_least=0)
         for name in ("mean", "std"):
             values = getattr(self, name)
             if len(values) != 3:
                 raise ValueError(f"{name}: expected 3 numbers, red, green and blue, got {values!r}")
             for value in values:
-                (checks.positive if name == "std" else checks.finite)(name, value)
+                (checks.positive if name == "std" else checks.number)(name, value)
             object.__setattr__(self, name, tuple(values))  # JSON and TOML have lists
 
     @property

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Vectors, vectors_of
 from kinspace.evaluation.neighbors import nearest_blocks
 from kinspace.table import EmbeddingTable
@@ -100,7 +100,7 @@ def _shared(
     if len(tensor) < 2:
         raise ValueError("vectors: expected at least two, to be one another's neighbors, got one")
     has = (values > 0.5).to(tensor.device)
-    sizes = [checks.whole("sizes", int(size), at_least=1) for size in sizes]
+    sizes = [checks.integer("sizes", int(size), at_least=1) for size in sizes]
     shared = torch.zeros(len(sizes), has.shape[1], dtype=torch.float64, device=tensor.device)
     begin = 0
     for _, found in nearest_blocks(tensor, max(sizes), metric=metric):

@@ -21,11 +21,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.class_sums import class_sums
+from kinspace._core import checks
+from kinspace._core.class_index import class_means
+from kinspace._core.normalization import unit
 from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest_blocks
-from kinspace.numerics import unit
 
 __all__ = [
     "confusion_counts",
@@ -51,7 +51,7 @@ def knc_predict(
 ) -> NDArray[Any]:
     """The class of each vector by its `nearest` clusters (all, where there are fewer).
 
-    variance: the running one of training (`ClusterIndex.variance`); 0 leaves the nearest cluster.
+    variance: the running one of training (`Magnet.variance`); 0 leaves the nearest cluster.
 
     >>> centers = np.array([[0.0], [3.0], [4.0]])
     >>> knc_predict(np.array([[1.4], [1.6]]), centers, np.array([7, 5, 5]), 9.0)
@@ -93,7 +93,7 @@ def knc_scores(
 def _knc_votes(
     vectors: Vectors, centers: Vectors, center_labels: Labels, variance: float, nearest: int
 ) -> tuple[Iterator[tuple[Tensor, Tensor]], NDArray[Any], int]:
-    checks.finite("variance", float(variance), at_least=0)
+    checks.number("variance", float(variance), at_least=0)
     queries, others, numbers, classes = _problem(vectors, centers, center_labels, "center")
     return _votes(queries, others, numbers, nearest, float(variance)), classes, len(queries)
 
@@ -112,7 +112,7 @@ def soft_knn_predict(
     >>> soft_knn_predict(np.array([[0.1]]), gallery, np.array([0, 1, 1]), 0.1, k=3)
     array([0])
     """
-    checks.finite("variance", float(variance), at_least=0)
+    checks.number("variance", float(variance), at_least=0)
     queries, others, numbers, classes = _problem(vectors, gallery, gallery_labels, "gallery")
     votes = _votes(queries, others, numbers, k, float(variance))
     return _winners(votes, classes)
@@ -156,8 +156,8 @@ def nearest_mean_predict(
     """
     queries, others, numbers, classes = _problem(vectors, gallery, gallery_labels, "gallery")
     rows = unit(others.double()) if metric == "cosine" else others.double()
-    sums, counts = class_sums(rows, numbers, len(classes))
-    blocks = nearest_blocks(queries, 1, gallery=sums / counts[:, None], metric=metric)
+    means, _ = class_means(rows, numbers, len(classes))
+    blocks = nearest_blocks(queries, 1, gallery=means, metric=metric)
     return _labels(classes, torch.cat([index[:, 0] for _, index in blocks]))
 
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
+from kinspace._core.normalization import unit
 from kinspace.evaluation.inputs import Labels, Vectors, class_numbers, labels_of, with_labels
 from kinspace.evaluation.partition import kmeans
-from kinspace.numerics import unit
 
 __all__ = ["ami", "clustering_metrics", "nmi", "pairwise_f1"]
 
@@ -153,7 +153,7 @@ def clustering_metrics(
     >>> found["nmi"], found["nmi_spread"], found["f1"]
     (1.0, 0.0, 1.0)
     """
-    checks.whole("restarts", restarts, at_least=1)
+    checks.integer("restarts", restarts, at_least=1)
     tensor, classes = with_labels(vectors, labels, device=device)
     if checks.choice("metric", metric, ("cosine", "euclidean")) == "cosine":
         tensor = unit(tensor)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 
 __all__ = ["compare_queries", "compare_seeds", "mean_and_spread"]
 
@@ -69,7 +69,7 @@ def compare_queries(
     >>> found["difference"], found["p_value"] < 0.01, 0 < found["low"] < 0.375 < found["high"]
     (0.375, True, True)
     """
-    checks.whole("samples", samples, at_least=1)
+    checks.integer("samples", samples, at_least=1)
     ours, theirs, classes = (np.asarray(value) for value in (first, second, groups))
     if not ours.shape == theirs.shape == classes.shape or ours.ndim != 1:
         raise ValueError(

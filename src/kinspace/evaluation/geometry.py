@@ -22,13 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.class_sums import class_sums
+from kinspace._core import checks
+from kinspace._core.class_index import class_means, class_sums
+from kinspace._core.normalization import unit
 from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.retrieval import KS, recall_at_k
 from kinspace.evaluation.similarity import METRICS
-from kinspace.numerics import unit
 
 __all__ = ["ClassGeometry", "alignment", "class_geometry", "recall_gap", "spectrum", "uniformity"]
 
@@ -70,10 +70,9 @@ def class_geometry(
     points = _points(vectors_of(vectors), metric).double()
     names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
     classes = torch.from_numpy(numbers.astype(np.int64)).to(points.device)
-    sums, counts = class_sums(points, classes, len(names))
-    means = sums / counts[:, None]
+    means, counts = class_means(points, classes, len(names))
     offsets = (points - means[classes]).square().sum(1)
-    density = offsets.new_zeros(len(names)).index_add_(0, classes, offsets) / counts
+    density = class_sums(offsets, classes, len(names)) / counts
     gap, neighbor = np.full(len(names), np.nan), names
     if len(names) > 1:
         squares, index = nearest(means, 1, metric="euclidean")
@@ -93,9 +92,9 @@ def alignment(vectors: Vectors, labels: Labels = None) -> float:
     points = unit(vectors_of(vectors).double())
     numbers = np.unique(labels_of(vectors, labels), return_inverse=True)[1]
     classes = torch.from_numpy(numbers.astype(np.int64)).to(points.device)
-    sums, counts = class_sums(points, classes, int(numbers.max()) + 1)
-    squares = points.square().sum(1)
-    lengths = squares.new_zeros(len(sums)).index_add_(0, classes, squares)
+    number = int(numbers.max()) + 1
+    sums, counts = class_sums(points, classes, number), classes.bincount(minlength=number)
+    lengths = class_sums(points.square().sum(1), classes, number)
     pairs = float((counts * (counts - 1) / 2).sum())
     total = float((counts * lengths - sums.square().sum(1)).clamp_(min=0).sum())
     return total / pairs if pairs else math.nan

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.table import EmbeddingTable
 
 __all__ = ["Labels", "Vectors", "class_numbers", "labels_of", "vectors_of", "with_labels"]

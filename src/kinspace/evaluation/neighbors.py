@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.similarity import Rows, Space, in_range
 
 __all__ = ["nearest", "nearest_blocks"]
@@ -49,7 +49,7 @@ def nearest_blocks(
     """The same, a block of rows after another."""
     itself = gallery is None
     vectors, others = in_range(vectors, vectors if gallery is None else gallery)
-    k = min(checks.whole("k", k, at_least=1), len(others) - itself)
+    k = min(checks.integer("k", k, at_least=1), len(others) - itself)
     space = Space(metric, others)
     rows = space.rows(others)
     queries = rows if itself else space.rows(vectors)

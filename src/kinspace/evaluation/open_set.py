@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest
 
@@ -29,7 +29,7 @@ def open_set_threshold(
     >>> open_set_threshold(np.array([[0.0, 1.0], [0.6, 0.8]]), gallery, false_alarms=0.5)
     0.3
     """
-    if not 0 <= checks.finite("false_alarms", false_alarms) < 1:
+    if not 0 <= checks.number("false_alarms", false_alarms) < 1:
         raise ValueError(f"false_alarms: expected a rate from 0 to below 1, got {false_alarms!r}")
     scores, _ = _best(unknown, gallery, metric)
     ordered = scores.sort(descending=True).values
@@ -65,7 +65,7 @@ def open_set_metrics(
     names = labels_of(gallery, gallery_labels, name="gallery_labels")
     scores, index = _best(vectors, gallery, metric)
     known = np.isin(truth, names)
-    accepted = scores.cpu().numpy() >= checks.finite("threshold", threshold)
+    accepted = scores.cpu().numpy() >= checks.number("threshold", threshold)
     right = names[index.cpu().numpy()] == truth
     return {
         "identified": _share(accepted & right, known),

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
+from kinspace._core.normalization import unit
 from kinspace.evaluation.roc import Roc
 from kinspace.evaluation.similarity import METRICS
-from kinspace.numerics import unit
 
 __all__ = ["Accepted", "PairScores"]
 

@@ -7,7 +7,7 @@ the squared distance to the seeds so far, the best of a few draws is kept), here
 a 64th of the seeds there are, so that thousands of seeds cost as much as a few steps. A step
 compares with all centers only the samples whose own center has moved; the others, with the centers
 that have. After two or three steps that is little, and the clusters are the same. Many small
-K-means, one in every class, are `kinspace.kmeans`.
+K-means, one in every class, are `kinspace.clustering.kmeans`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.kmeans import cluster_means
+from kinspace._core import checks
+from kinspace.clustering.kmeans import cluster_means
 
 __all__ = ["Clustering", "kmeans"]
 
@@ -52,8 +52,8 @@ def kmeans(vectors: Tensor, count: int, *, seed: int = 0, iterations: int = 100)
     1.0
     """
     checks.vectors("vectors", vectors)
-    count = min(checks.whole("count", count, at_least=1), len(vectors))
-    checks.whole("iterations", iterations, at_least=1)
+    count = min(checks.integer("count", count, at_least=1), len(vectors))
+    checks.integer("iterations", iterations, at_least=1)
     middle = vectors.mean(0, dtype=torch.float64).to(vectors.dtype)
     points = vectors - middle  # products lose digits far from 0
     norms = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64).square_()

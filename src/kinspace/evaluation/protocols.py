@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kinspace._core.normalization import unit
+from kinspace.clustering.kmeans import class_kmeans
 from kinspace.evaluation.classification import (
     confusion_counts,
     error_rate,
@@ -27,8 +29,6 @@ from kinspace.evaluation.classification import (
 )
 from kinspace.evaluation.open_set import open_set_metrics, open_set_threshold
 from kinspace.evaluation.verification import judge_threshold, roc_curve
-from kinspace.kmeans import class_kmeans
-from kinspace.numerics import unit
 
 __all__ = ["classification", "halves", "open_set", "verification"]
 

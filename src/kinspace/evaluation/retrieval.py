@@ -26,7 +26,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.distributed import gather
 from kinspace.evaluation.inputs import Labels, Vectors, class_numbers, labels_of, vectors_of
 from kinspace.evaluation.ranks import Ranked, match_ranks
@@ -147,14 +147,14 @@ class Retrieval:
         self, ks: Sequence[int] = KS, *, queries: range | None = None, block: int | None = None
     ) -> QueryScores:
         """The scores of all queries, or of a range of them; block: rows compared at a time."""
-        ks = [checks.whole("ks", int(k), at_least=1) for k in ks]
+        ks = [checks.integer("ks", int(k), at_least=1) for k in ks]
         wanted = range(len(self.vectors)) if queries is None else queries
         if wanted.step != 1 or wanted.start < 0 or wanted.stop > len(self.vectors):
             raise ValueError(
                 f"queries: expected a range within 0 .. {len(self.vectors)} by ones, got {queries}"
             )
         if block is not None:
-            checks.whole("block", block, at_least=1)
+            checks.integer("block", block, at_least=1)
         names = [f"{what}@{k}" for what in ("recall", "precision") for k in ks] + list(MATCHED)
         place = self.vectors.device
         table = torch.zeros(len(names), len(wanted), dtype=torch.float64, device=place)

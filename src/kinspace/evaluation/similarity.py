@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 
 __all__ = ["METRICS", "Rows", "Space", "in_range"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation import protocols
 from kinspace.evaluation.job import RANKS, Job, Tell
 from kinspace.evaluation.similarity import METRICS
@@ -92,7 +92,7 @@ def summarize(
     known: dict[str, Any] = {"name": "embeddings", "device": None, "fmr": 1e-3, "roles": None}
     known |= {"tell": lambda text: None}
     for name in options:
-        checks.named("option", name, known)
+        checks.lookup("option", name, known)
     checks.choice("metric", metric, METRICS)
     known |= options
     roles = known.pop("roles")

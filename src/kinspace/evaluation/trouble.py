@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
+from kinspace._core.normalization import unit
+from kinspace.clustering.kmeans import class_kmeans
 from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.similarity import Space, in_range
-from kinspace.kmeans import class_kmeans
-from kinspace.numerics import unit
 
 __all__ = [
     "ConfusedPair",
@@ -110,7 +110,7 @@ def near_duplicates(
     >>> near_duplicates(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0]]))
     [Duplicate(first=0, second=1, similarity=1.0)]
     """
-    checks.finite("similarity", similarity)
+    checks.number("similarity", similarity)
     tensor = vectors_of(vectors)
     second = tensor if others is None else vectors_of(others, device=tensor.device, name="others")
     tensor, second = in_range(tensor, second)

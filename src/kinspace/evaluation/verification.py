@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Labels, Vectors, with_labels
 from kinspace.evaluation.pair_scores import Accepted, PairScores
 from kinspace.evaluation.roc import Roc
@@ -59,8 +59,8 @@ def judge_threshold(
     >>> rates["tmr"], rates["fmr"]
     (0.5, 0.0)
     """
-    checks.whole("samples", samples, at_least=1)
-    checks.finite("threshold", threshold)
+    checks.integer("samples", samples, at_least=1)
+    checks.number("threshold", threshold)
     scores = PairScores(*with_labels(vectors, labels, device=device), metric)
     roc, accepted = scores.count(threshold)
     rng = np.random.default_rng(seed)

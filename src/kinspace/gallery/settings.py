@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinspace import checks
+from kinspace._core import checks
 
 __all__ = ["LOCAL", "Settings"]
 
@@ -37,7 +37,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("upload_bytes", "pixels", "queue", "batch", "most"):
-            checks.whole(name, getattr(self, name), at_least=1)
+            checks.integer(name, getattr(self, name), at_least=1)
         checks.positive("seconds", self.seconds)
         if self.token is not None and (not self.token.isascii() or len(self.token) < 8):
             raise ValueError("token: expected at least 8 ASCII characters, got fewer or others")

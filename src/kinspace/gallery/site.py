@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.bundle import Model, load
 from kinspace.evaluation.neighbors import nearest
 from kinspace.gallery import catalog
@@ -44,7 +44,7 @@ def write_site(
 
     data: as for `serve`. The folder has to be new, empty, or one written by this.
     """
-    checks.whole("k", k, at_least=1)
+    checks.integer("k", k, at_least=1)
     folder = _folder(Path(out))
     model = run if isinstance(run, Model) else load(run, device)
     thumbnails = Thumbnails(model, data)

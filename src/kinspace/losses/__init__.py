@@ -6,9 +6,9 @@ from kinspace.losses.almn import ALMN, almn_loss, virtual_points
 from kinspace.losses.angular import Angular, angular_loss
 from kinspace.losses.bier import BIER, bier_loss
 from kinspace.losses.center import Center, center_loss
-from kinspace.losses.centers import update_centers
 from kinspace.losses.circle import Circle, circle_loss
-from kinspace.losses.cluster_nca import ClusterNCA, cluster_nca_loss, cluster_nca_terms
+from kinspace.losses.class_centers import ClassCenters, update_centers
+from kinspace.losses.cluster_nca import ClusterNCA, cluster_nca_loss
 from kinspace.losses.clustering import Clustering, clustering_loss
 from kinspace.losses.contrastive import Contrastive, contrastive_loss
 from kinspace.losses.fixed_margin import FixedMargin, fixed_margin_loss
@@ -19,7 +19,7 @@ from kinspace.losses.hierarchical_triplet import (
 )
 from kinspace.losses.histogram import Histogram, histogram_loss
 from kinspace.losses.lifted_structure import LiftedStructure, lifted_structure_loss
-from kinspace.losses.magnet import Magnet, magnet_loss, magnet_terms
+from kinspace.losses.magnet import Magnet, magnet_loss
 from kinspace.losses.margin import Margin, margin_loss
 from kinspace.losses.multi_similarity import MultiSimilarity, multi_similarity_loss
 from kinspace.losses.n_pair import NPair, n_pair_loss
@@ -49,6 +49,7 @@ __all__ = [
     "Angular",
     "Center",
     "Circle",
+    "ClassCenters",
     "ClusterNCA",
     "Clustering",
     "Contrastive",
@@ -71,7 +72,6 @@ __all__ = [
     "center_loss",
     "circle_loss",
     "cluster_nca_loss",
-    "cluster_nca_terms",
     "clustering_loss",
     "contrastive_loss",
     "fixed_margin_loss",
@@ -80,7 +80,6 @@ __all__ = [
     "histogram_loss",
     "lifted_structure_loss",
     "magnet_loss",
-    "magnet_terms",
     "margin_loss",
     "multi_similarity_loss",
     "n_pair_loss",

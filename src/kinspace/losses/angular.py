@@ -12,21 +12,24 @@ Wang et al., Deep metric learning with angular loss, ICCV 2017.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.numerics import full_precision
-from kinspace.pairs import next_same
-from kinspace.slopes import exponentials_, with_slopes
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.logsumexp import log1p_sum_exp
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce
 
 __all__ = ["Angular", "angular_loss"]
 
 
 @full_precision
-def angular_loss(embeddings: Tensor, labels: Tensor, *, degrees: float = 45.0) -> Tensor:
+def angular_loss(
+    embeddings: Tensor, labels: Tensor, *, degrees: float = 45.0, reduction: str = "mean"
+) -> Tensor:
     """Angular loss (module docstring).
 
     At 45 degrees t = 1: negatives have logit 0, the positive 4, so the value is log(1 + 2 e^-4).
@@ -35,38 +38,23 @@ def angular_loss(embeddings: Tensor, labels: Tensor, *, degrees: float = 45.0) -
     >>> angular_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.0360)
     """
-    labels = checks.with_labels(embeddings, labels, read=False)
-    tangent = math.tan(math.radians(_acute(degrees))) ** 2
-    value, slope = _value_and_slope(embeddings, labels, tangent)
-    return with_slopes(value, (embeddings, slope))
+    labels = checks.labels(embeddings, labels)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    degrees = _acute(degrees)
+    radians = degrees * (math.pi / 180)
+    tangent = (radians.tan() if isinstance(radians, Tensor) else math.tan(radians)) ** 2
+    index = ClassIndex(labels)
+    partner, paired = index.following
+    positives = embeddings[partner]
+    negative = 4 * tangent * (embeddings + positives) @ embeddings.T  # (batch, batch)
+    positive = 2 * (1 + tangent) * (embeddings * positives).sum(1)
+    terms = log1p_sum_exp(negative - positive[:, None], index.different)
+    return reduce(terms.masked_fill(~paired, 0.0), reduction)
 
 
-@torch.no_grad()
-def _value_and_slope(
-    x: Tensor, labels: Tensor, tangent: float
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    index, partner, paired = next_same(labels)
-    partners = x.index_select(0, partner)
-    anchors = (x + partners).mul_(4 * tangent)
-    own = (x * partners).sum(1, keepdim=True).mul_(-2 * (1 + tangent))
-    logits = torch.addmm(own, anchors, x.T).scatter_(1, index, -math.inf)
-    sums, terms = exponentials_(logits, plus_one=True)
-    paired = paired[:, None]
-
-    def slope() -> Tensor:
-        weights = logits.mul_(paired / sums.mul_(len(x)))
-        pull = weights.sum(1, keepdim=True).mul_(-2 * (1 + tangent))
-        by_anchors = (weights @ x).mul_(4 * tangent)
-        by_partners = torch.addcmul(by_anchors, pull, x)
-        grad = torch.addmm(by_anchors, weights.T, anchors).addcmul_(pull, partners)
-        return grad.index_add_(0, partner, by_partners)
-
-    return terms.mul_(paired).mean(), slope
-
-
-def _acute(degrees: float) -> float:
-    checks.positive("degrees", degrees)
-    if degrees >= 90:
+def _acute(degrees: Any) -> Any:
+    degrees = checks.positive("degrees", degrees)
+    if not isinstance(degrees, Tensor) and degrees >= 90:
         raise ValueError(f"degrees: expected less than 90, got {degrees!r}")
     return degrees
 
@@ -75,15 +63,16 @@ class Angular(nn.Module):
     """`angular_loss` as a module.
 
     >>> Angular(degrees=40.0)
-    Angular(degrees=40.0)
+    Angular(degrees=40.0, reduction='mean')
     """
 
-    def __init__(self, *, degrees: float = 45.0) -> None:
+    def __init__(self, *, degrees: float = 45.0, reduction: str = "mean") -> None:
         super().__init__()
         self.degrees = _acute(degrees)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return angular_loss(embeddings, labels, degrees=self.degrees)
+        return angular_loss(embeddings, labels, degrees=self.degrees, reduction=self.reduction)
 
     def extra_repr(self) -> str:
-        return f"degrees={self.degrees}"
+        return options_repr(self, "degrees", "reduction")

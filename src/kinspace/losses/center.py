@@ -3,7 +3,7 @@
     L = 1/(2N) sum_i ||x_i - c_{y_i}||^2
 
 It only pulls, so it goes beside a loss that pushes. The centers are buffers moved by their own rule
-(`kinspace.losses.centers`), not by the gradient; the function differentiates given centers.
+(`kinspace.losses.class_centers`), not by the gradient; the function differentiates given centers.
 
 Wen et al., A discriminative feature learning approach for deep face recognition, ECCV 2016, Eq. 2.
 The paper sums over the batch; the mean does not change with its size.
@@ -13,15 +13,19 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.losses.centers import follow, register_centers
-from kinspace.numerics import full_precision
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace.losses.class_centers import ClassCenters
 
 __all__ = ["Center", "center_loss"]
 
 
 @full_precision
-def center_loss(embeddings: Tensor, labels: Tensor, centers: Tensor) -> Tensor:
+def center_loss(
+    embeddings: Tensor, labels: Tensor, centers: Tensor, *, reduction: str = "mean"
+) -> Tensor:
     """Center loss (module docstring).
 
     >>> import torch
@@ -29,14 +33,9 @@ def center_loss(embeddings: Tensor, labels: Tensor, centers: Tensor) -> Tensor:
     tensor(12.5000)
     """
     centers = checks.matching_rows("centers", centers, embeddings)
-    labels = checks.with_labels(embeddings, labels, len(centers))
-    return _loss(embeddings, centers.index_select(0, labels))
-
-
-@full_precision
-def _loss(embeddings: Tensor, own: Tensor) -> Tensor:
-    offsets = embeddings - own
-    return offsets.square().sum() / (2 * len(embeddings))
+    labels = checks.labels(embeddings, labels, len(centers))
+    checks.choice("reduction", reduction, REDUCTIONS)
+    return reduce((embeddings - centers[labels]).square().sum(1) / 2, reduction)
 
 
 class Center(nn.Module):
@@ -48,17 +47,21 @@ class Center(nn.Module):
     tensor(0.5000)
     """
 
-    centers: Tensor
-    seen: Tensor
-
-    def __init__(self, num_classes: int, dim: int, *, rate: float = 0.5) -> None:
+    def __init__(
+        self, num_classes: int, dim: int, *, rate: float = 0.5, reduction: str = "mean"
+    ) -> None:
         super().__init__()
-        self.rate = checks.finite("rate", rate)
-        register_centers(self, num_classes, dim)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        self.class_centers = ClassCenters(num_classes, dim, rate=rate)
+
+    @property
+    def centers(self) -> Tensor:
+        """The centers as they stand, (classes, dim)."""
+        return self.class_centers.centers
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        _, own = follow(self, embeddings, labels)
-        return _loss(embeddings, own)
+        centers = self.class_centers(embeddings, labels)
+        return center_loss(embeddings, labels, centers, reduction=self.reduction)
 
     def extra_repr(self) -> str:
-        return f"rate={self.rate}"
+        return options_repr(self, "reduction")

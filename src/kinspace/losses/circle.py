@@ -5,31 +5,35 @@
     L   = mean_i softplus( log sum_p exp(z_p) + log sum_n exp(z_n) )
 
 s is the cosine, the weights a are constants of the gradient, m the margin and g the scale. The mean
-is over the anchors that have both a positive and a negative.
+is over the anchors that have both a positive and a negative; with reduction "none" others have 0.
 
 Sun et al., Circle loss: a unified perspective of pair similarity optimization, CVPR 2020, Eq. 6.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kinspace import checks
-from kinspace.numerics import full_precision
-from kinspace.pairs import class_table
-from kinspace.slopes import exponentials_, unit_with_pull, with_slopes
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.logsumexp import LINEAR, log_sum_exp
+from kinspace._core.normalization import unit
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce
 
 __all__ = ["Circle", "circle_loss"]
 
 
 @full_precision
 def circle_loss(
-    embeddings: Tensor, labels: Tensor, *, margin: float = 0.25, scale: float = 256.0
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 0.25,
+    scale: float = 256.0,
+    reduction: str = "mean",
 ) -> Tensor:
     """Circle loss (module docstring).
 
@@ -40,53 +44,41 @@ def circle_loss(
     >>> circle_loss(x, torch.tensor([0, 0, 1, 1]), scale=16.0)
     tensor(0.2395)
     """
-    labels = checks.with_labels(embeddings, labels, read=False)
-    checks.finite("margin", margin)
+    labels = checks.labels(embeddings, labels)
+    checks.number("margin", margin)
     checks.positive("scale", scale)
-    value, slope = _value_and_slope(embeddings, labels, margin, scale)
-    return with_slopes(value, (embeddings, slope))
-
-
-@torch.no_grad()
-def _value_and_slope(
-    embeddings: Tensor, labels: Tensor, margin: float, scale: float
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    x, pull_back = unit_with_pull(embeddings)
-    cosines = x @ x.T
-    index, positive = class_table(labels)
-    similar = cosines.gather(1, index)  # (batch, class)
-    pull_pace = (1 + margin - similar).relu_().mul_(-scale)
-    pulls = similar.sub_(1 - margin).mul_(pull_pace).masked_fill_(~positive, -math.inf)
-    push_pace = (cosines + margin).relu_().mul_(scale)
-    pushes = cosines.sub_(margin).mul_(push_pace).scatter_(1, index, -math.inf)
-    pull_sums, pull = exponentials_(pulls)
-    push_sums, push = exponentials_(pushes)
-    total = pull + push  # (batch, 1); -inf without a positive or without a negative
-    count = (total > -math.inf).sum().clamp_(min=1)
-
-    def slope() -> Tensor:
-        share = torch.sigmoid(total) / count
-        pushes.mul_(push_pace).mul_(share / push_sums)
-        pushes.scatter_add_(1, index, pulls.mul_(pull_pace).mul_(share / pull_sums))
-        return pull_back((pushes + pushes.T) @ x)
-
-    return functional.softplus(total).sum() / count, slope
+    checks.choice("reduction", reduction, REDUCTIONS)
+    x, index = unit(embeddings), ClassIndex(labels)
+    cosines = x @ x.T  # (batch, batch)
+    members, positive = index.positives  # (batch, largest class)
+    near = cosines.gather(1, members)
+    pull_weight = (1 + margin - near.detach()).relu()
+    push_weight = (cosines.detach() + margin).relu()
+    pull = log_sum_exp(-scale * pull_weight * (near - (1 - margin)), positive)
+    push = log_sum_exp(scale * push_weight * (cosines - margin), index.different)
+    terms = functional.softplus(pull + push, threshold=LINEAR)  # 0 where either sum is empty
+    return reduce(terms, reduction, (positive.any(1) & index.different.any(1)).sum())
 
 
 class Circle(nn.Module):
     """`circle_loss` as a module.
 
     >>> Circle()
-    Circle(margin=0.25, scale=256.0)
+    Circle(margin=0.25, scale=256.0, reduction='mean')
     """
 
-    def __init__(self, *, margin: float = 0.25, scale: float = 256.0) -> None:
+    def __init__(
+        self, *, margin: float = 0.25, scale: float = 256.0, reduction: str = "mean"
+    ) -> None:
         super().__init__()
-        self.margin = checks.finite("margin", margin)
+        self.margin = checks.number("margin", margin)
         self.scale = checks.positive("scale", scale)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return circle_loss(embeddings, labels, margin=self.margin, scale=self.scale)
+        return circle_loss(
+            embeddings, labels, margin=self.margin, scale=self.scale, reduction=self.reduction
+        )
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}, scale={self.scale}"
+        return options_repr(self, "margin", "scale", "reduction")

@@ -5,36 +5,34 @@
     F~(X, y) = sum_classes max_{j in class} -sum_{i in class} ||x_i - x_j||
 
 S are as many medoids as the batch has classes, g(S) assigns each sample to its nearest medoid. The
-best S is found greedily, one medoid at a time; it is a constant of the gradient. NMI = 2I/(H + H').
+best S is found greedily, one medoid at a time, ties by the first index; it is a constant of the
+gradient. With f(n) = n log n and counts of N samples in clusters k, classes c and both,
+
+    NMI = 2I/(H + H') = 2 (f(N) + sum_kc f(n_kc) - sum_k f(n_k) - sum_c f(n_c))
+                          / (2 f(N) - sum_k f(n_k) - sum_c f(n_c))
+
+A candidate takes the samples it is nearer to than their medoid so far. One step counts, for all
+candidates at once, how many of each cell (k, c) they take: C steps of O(N^2).
 
 Oh Song et al., Deep metric learning via facility location, CVPR 2017, Eq. 4-7 and algorithm 1.
 Their algorithm 2, a local search by swaps after the greedy one, is left out: it is as long again
-and moves the maximum little. Unlike all other losses here this one takes one step after another,
-one a class (`medoids`). It is here for comparison.
+and moves the maximum little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+import math
 
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks, cuda_kernels
-from kinspace.distances import finite_distances
-from kinspace.losses.medoids import greedy_medoids
-from kinspace.numerics import full_precision
-from kinspace.pairs import class_runs
-from kinspace.slopes import with_slopes, without_zero
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex, class_sums
+from kinspace._core.pairwise import euclidean_distances, paired_distances
+from kinspace._core.precision import full_precision
 
 __all__ = ["Clustering", "clustering_loss"]
-
-# of the kernels
-SOURCE = Path(__file__).with_suffix(".cu")
-THREADS = 256
-BLOCKS = 64
 
 
 @full_precision
@@ -48,75 +46,70 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
     >>> clustering_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.)
     """
-    labels = checks.with_labels(embeddings, labels, read=False)
-    checks.finite("margin_weight", margin_weight, at_least=0)
-    x = embeddings.detach()
+    labels = checks.labels(embeddings, labels)
+    checks.number("margin_weight", margin_weight, at_least=0)
+    index = ClassIndex(labels)
     with torch.no_grad():
+        distances = euclidean_distances(embeddings.detach())
         # one that overflows is the farthest: no medoid is out of its reach
-        in_order = finite_distances(x)
-        order, begins, sizes = class_runs(labels)
-        widest = int(sizes.max())
-        distances, tops = in_order(order)  # class after class
-        found, nmi = greedy_medoids(distances, tops, begins, widest, margin_weight)
-        # on a GPU all that follows is launched while the medoids are still searched: nothing waits
-        search = _Search(distances, order, begins, found, nmi, margin_weight)
-        value, slope = (_fused if cuda_kernels.takes(x) else _ends)(x, search)
-    return with_slopes(value, (embeddings, slope))
+        distances = distances.nan_to_num(nan=torch.finfo(distances.dtype).max)
+        true = _class_medoids(distances, index)
+        found, nmi = _greedy_medoids(distances, index, margin_weight)
+    itself = torch.arange(len(labels), device=labels.device)
+    score = -paired_distances(embeddings, itself, found).sum()
+    true_score = -paired_distances(embeddings, itself, true).sum()
+    return (score + margin_weight * (1 - nmi) - true_score).relu()
 
 
-class _Search(NamedTuple):
-    """Medoids found, for samples class after class."""
-
-    distances: Tensor
-    order: Tensor  # the samples so
-    begins: Tensor  # where each class begins, and the end
-    found: Tensor  # each sample's
-    nmi: Tensor
-    margin_weight: float
-
-
-def _ends(x: Tensor, search: _Search) -> tuple[Tensor, Callable[[], Tensor]]:
-    """The loss, from the medoids found, and how to make its gradient."""
-    order, begins = search.order, search.begins
-    true = _class_medoids(search.distances, begins, int(begins.diff().max()))
-    both = order[torch.stack((true, search.found))]
-    both = torch.empty_like(both).index_copy_(1, order, both).flatten()
-    apart = x - x.index_select(0, both).view(2, *x.shape)
-    lengths = torch.linalg.vector_norm(apart, dim=2)
-    gap = (lengths[0] - lengths[1]).sum() + search.margin_weight * (1 - search.nmi)
-
-    def slope() -> Tensor:
-        flow = apart.div_(without_zero(lengths)[..., None]).mul_(gap > 0)
-        flow[1].neg_()
-        return flow.sum(0).index_add_(0, both, flow.flatten(0, 1), alpha=-1)
-
-    return gap.relu(), slope
-
-
-def _fused(x: Tensor, search: _Search) -> tuple[Tensor, Callable[[], Tensor]]:
-    """`_ends` in two kernels."""
-    distances, order, begins, found, nmi, margin_weight = search
-    gaps, slopes, value = x.new_empty(len(x)), x.new_zeros(x.shape), x.new_empty(())
-    tables = x.contiguous(), distances, order, begins, found, gaps, slopes
-    grid, tiny = (len(begins) - 1, THREADS), torch.finfo(x.dtype).tiny
-    cuda_kernels.run((SOURCE, "class_terms"), x, grid, *tables, tiny, *x.shape)
-    parts = gaps, nmi, slopes, value, float(margin_weight), *x.shape
-    cuda_kernels.run((SOURCE, "hinge"), x, (BLOCKS, THREADS), *parts)
-    return value, lambda: slopes
-
-
-def _class_medoids(distances: Tensor, begins: Tensor, widest: int) -> Tensor:
-    """For each sample that of its class with the smallest summed distance to the others.
-
-    By place, class after class, of which the widest has so many.
-    """
-    size = len(distances)
-    runs = torch.stack((begins[:-1], begins[1:] - 1))
-    first, last = runs.repeat_interleave(begins.diff(), 1, output_size=size).unsqueeze(2)
-    places = first + torch.arange(widest, device=begins.device)
-    members = torch.minimum(places, last)  # filled up with the last of the class
-    costs = distances.gather(1, members).masked_fill_(places > last, 0).sum(1)
+def _class_medoids(distances: Tensor, index: ClassIndex) -> Tensor:
+    """For each sample that of its class with the smallest summed distance to the others."""
+    members, _ = index.positives
+    costs = distances.masked_fill(~index.same, 0.0).sum(1)
     return members.gather(1, costs[members].argmin(1, keepdim=True))[:, 0]
+
+
+def _greedy_medoids(
+    distances: Tensor, index: ClassIndex, margin_weight: float
+) -> tuple[Tensor, Tensor]:
+    """The medoid each sample ends with, of as many as there are classes, and their NMI."""
+    present, classes = index.classes
+    nearest = torch.full_like(distances[:, 0], math.inf)  # distance to the nearest medoid
+    medoid = cluster = torch.zeros_like(classes)
+    free = torch.ones_like(classes, dtype=torch.bool)
+    for step in range(len(present)):
+        taken = distances < nearest[:, None]  # (samples, candidates)
+        cost = torch.minimum(distances, nearest[:, None]).sum(0, dtype=torch.float64)
+        nmi = _nmi(taken, cluster, classes, len(present))  # (candidates,)
+        score = (margin_weight * (1 - nmi) - cost).masked_fill(~free, -math.inf)
+        best = score.argmax()
+        free = free.index_fill(0, best, False)
+        medoid = torch.where(taken[:, best], best, medoid)
+        cluster = torch.where(taken[:, best], step, cluster)
+        nearest = torch.minimum(nearest, distances[:, best])
+    return medoid, nmi[best].to(distances.dtype)
+
+
+def _nmi(taken: Tensor, cluster: Tensor, classes: Tensor, count: int) -> Tensor:
+    """NMI of the clusters that each candidate would lead to; 1 if both partitions are trivial.
+
+    taken: which samples each candidate would take, (samples, candidates).
+    """
+    size = len(taken)
+    numbers = torch.arange(size + 1, dtype=torch.float64, device=taken.device)
+    entropy = torch.xlogy(numbers, numbers)  # f(0), ..., f(N)
+
+    def total(counts: Tensor) -> Tensor:
+        return entropy[counts.long()].sum(0)
+
+    takes = taken.float()
+    cells = (cluster * count + classes).unique(return_inverse=True)[1]
+    joint = total(class_sums(takes, classes, count)) + total(class_sums(1 - takes, cells, size))
+    clusters = total(takes.sum(0, keepdim=True)) + total(class_sums(1 - takes, cluster, count))
+    truth = total(classes.bincount(minlength=count))
+    entropies = 2 * entropy[-1] - clusters - truth
+    information = entropy[-1] + joint - clusters - truth
+    trivial = entropies.abs() <= 1e-12 * entropy[-1]
+    return torch.where(trivial, 1.0, 2 * information / entropies.masked_fill(trivial, 1.0))
 
 
 class Clustering(nn.Module):
@@ -128,10 +121,10 @@ class Clustering(nn.Module):
 
     def __init__(self, *, margin_weight: float = 1.0) -> None:
         super().__init__()
-        self.margin_weight = checks.finite("margin_weight", margin_weight, at_least=0)
+        self.margin_weight = checks.number("margin_weight", margin_weight, at_least=0)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return clustering_loss(embeddings, labels, margin_weight=self.margin_weight)
 
     def extra_repr(self) -> str:
-        return f"margin_weight={self.margin_weight}"
+        return options_repr(self, "margin_weight")

@@ -11,16 +11,13 @@ DML-DA paper Eq. 2, after Hadsell et al. 2006 (who use max(0, margin - distance)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.distances import distances_with_pull
-from kinspace.numerics import full_precision
-from kinspace.pairs import class_table
-from kinspace.slopes import with_slopes
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.pairwise import squared_distances
+from kinspace._core.precision import full_precision
 
 __all__ = ["Contrastive", "contrastive_loss"]
 
@@ -35,37 +32,25 @@ def contrastive_loss(
 
     One same pair at squared distance 1, different pairs at 0.25 and 2.25:
 
+    >>> import torch
     >>> x = torch.tensor([[0.0], [1.0], [-0.5]])
     >>> contrastive_loss(x, torch.tensor([0, 0, 1]), reduction="sum")
     tensor(1.7500)
     """
-    labels = checks.with_labels(embeddings, labels, read=False)
-    checks.finite("margin", margin)
+    labels = checks.labels(embeddings, labels)
+    checks.number("margin", margin)
     checks.choice("reduction", reduction, REDUCTIONS)
-    value, slope = _value_and_slope(embeddings, labels, margin, reduction)
-    return with_slopes(value, (embeddings, slope))
-
-
-@torch.no_grad()
-def _value_and_slope(
-    embeddings: Tensor, labels: Tensor, margin: float, reduction: str
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    squares, pull_back = distances_with_pull(embeddings)
-    index, positive = class_table(labels)
-    same = positive.sum().to(squares.dtype)  # ordered pairs: each unordered one twice
+    squares = squared_distances(embeddings)  # (batch, batch)
+    index = ClassIndex(labels)
+    members, positive = index.positives  # (batch, largest class); each pair appears twice
+    pull = squares.gather(1, members).masked_fill(~positive, 0.0).sum()
+    push = (margin - squares).relu().masked_fill(index.same, 0.0).sum()
+    same = positive.sum()
     different = len(labels) * (len(labels) - 1) - same
     if reduction == "mean_each":
-        pull, push = 1 / same.clamp(min=1), 1 / different.clamp(min=1)
-    else:
-        pull = push = torch.full_like(same, 0.5) / (
-            1 if reduction == "sum" else max(1, len(labels) * (len(labels) - 1) / 2)
-        )
-    # The weight of each distance is a constant: no table for a hinge.
-    active = (squares < margin).scatter_(1, index, False)
-    weights = active * -push
-    weights.scatter_add_(1, index, positive * pull)
-    value = squares.mul_(weights).sum() + margin * push * active.sum()
-    return value, lambda: pull_back(weights)
+        return pull / same.clamp(min=1) + push / different.clamp(min=1)
+    total = (pull + push) / 2
+    return total if reduction == "sum" else total / max(1, len(labels) * (len(labels) - 1) / 2)
 
 
 class Contrastive(nn.Module):
@@ -77,11 +62,11 @@ class Contrastive(nn.Module):
 
     def __init__(self, *, margin: float = 1.0, reduction: str = "mean_each") -> None:
         super().__init__()
-        self.margin = checks.finite("margin", margin)
+        self.margin = checks.number("margin", margin)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return contrastive_loss(embeddings, labels, margin=self.margin, reduction=self.reduction)
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}, reduction={self.reduction!r}"
+        return options_repr(self, "margin", "reduction")

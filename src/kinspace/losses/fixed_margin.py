@@ -5,7 +5,8 @@
     psi(t) = (-1)^k cos(m t) - 2k,   k = min(floor(m t / pi), m - 1)
 
 t_i is the angle between x_i and its class center c_i (a constant), m the multiplier. cos(m t) is
-the Chebyshev polynomial of cos t, so its gradient stays finite where that of the angle does not.
+the Chebyshev polynomial of cos t, T_m = 2 cos t T_{m-1} - T_{m-2}, so its gradient stays finite
+where that of the angle does not.
 
 ALMN paper Eq. 12; Liu et al., Large-margin softmax loss, ICML 2016.
 """
@@ -13,16 +14,17 @@ ALMN paper Eq. 12; Liu et al., Large-margin softmax loss, ICML 2016.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.losses.centers import follow, register_centers
-from kinspace.losses.n_pair import center_softmax
-from kinspace.numerics import full_precision
-from kinspace.slopes import polar, with_slopes
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.normalization import norms, unit
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace.losses.almn import center_n_pair_terms
+from kinspace.losses.class_centers import ClassCenters
 
 __all__ = ["FixedMargin", "fixed_margin_loss"]
 
@@ -35,59 +37,33 @@ def fixed_margin_loss(
     *,
     multiplier: int = 2,
     norm_weight: float = 5e-4,
+    reduction: str = "mean",
 ) -> Tensor:
     """N-pair loss around centers with the angle to the own center multiplied (module docstring).
 
     >>> fixed_margin_loss(torch.eye(2), torch.tensor([0, 1]), torch.eye(2), norm_weight=0.0)
     tensor(0.3133)
     """
-    checks.whole("multiplier", multiplier, at_least=1)
-    checks.finite("norm_weight", norm_weight, at_least=0)
-    centers = checks.matching_rows("centers", centers, embeddings).detach()
-    labels = checks.with_labels(embeddings, labels, len(centers))
-    return _loss(embeddings, labels, centers.index_select(0, labels), multiplier, norm_weight)
+    centers = checks.matching_rows("centers", centers, embeddings)
+    labels = checks.labels(embeddings, labels, len(centers))
+    checks.integer("multiplier", multiplier, at_least=1)
+    checks.number("norm_weight", norm_weight, at_least=0)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    own = centers.detach()[labels]
+    cosine = (unit(embeddings) * unit(own)).sum(1)
+    lengths = (norms(embeddings) * norms(own))[:, 0]
+    positive = lengths * _psi(cosine, multiplier)
+    return reduce(center_n_pair_terms(embeddings, labels, own, positive, norm_weight), reduction)
 
 
-@full_precision
-def _loss(
-    embeddings: Tensor, labels: Tensor, own: Tensor, multiplier: int, norm_weight: float
-) -> Tensor:
-    x = embeddings.detach()
-    length, toward, _ = polar(x)
-    same = labels[:, None] == labels
-    positive = _positive(length, toward, own, multiplier)
-    value, slope = center_softmax(x, length, own, own @ x.T, same, positive, norm_weight)
-    return with_slopes(value, (embeddings, slope))
-
-
-@torch.no_grad()
-def _positive(
-    length: Tensor, toward: Tensor, own: Tensor, multiplier: int
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    """||x|| ||c|| psi for each sample, (batch, 1), and its slope."""
-    reach, center, _ = polar(own)
-    cosine = (toward * center).sum(1, keepdim=True)
-    psi, steepness = _multiplied(cosine, multiplier)
-
-    def slope() -> Tensor:
-        # ||c|| psi along x, and across it ||c|| psi' times the part of the center that is there
-        along = torch.addcmul(psi, steepness, cosine, value=-1)
-        return (along * toward).addcmul_(steepness * (length > 0), center).mul_(reach)
-
-    return length * reach * psi, slope
-
-
-def _multiplied(cosine: Tensor, multiplier: int) -> tuple[Tensor, Tensor]:
-    """psi of the angle, from its cosine, and its slope by the cosine."""
-    angle = cosine.clamp(-1, 1).acos_()
-    turns = angle.mul_(multiplier / math.pi).floor_().clamp_(max=multiplier - 1)
-    # Chebyshev polynomials of the second kind: T_m = cos U_{m-1} - U_{m-2} and T_m' = m U_{m-1}
-    before, second = torch.zeros_like(cosine), torch.ones_like(cosine)
+def _psi(cosine: Tensor, multiplier: int) -> Tensor:
+    """psi of the angle, from its cosine."""
+    angle = cosine.detach().clamp(-1, 1).acos()
+    turns = (angle * (multiplier / math.pi)).floor().clamp(max=multiplier - 1)  # k
+    before, chebyshev = torch.ones_like(cosine), cosine  # T_0, T_1
     for _ in range(multiplier - 1):
-        before, second = second, 2 * cosine * second - before
-    sign = 1 - 2 * (turns % 2)
-    psi = (cosine * second - before).mul_(sign).sub_(turns, alpha=2)
-    return psi, (multiplier * second).mul_(sign)
+        before, chebyshev = chebyshev, 2 * cosine * chebyshev - before
+    return (1 - 2 * (turns % 2)) * chebyshev - 2 * turns
 
 
 class FixedMargin(nn.Module):
@@ -98,9 +74,6 @@ class FixedMargin(nn.Module):
     True
     """
 
-    centers: Tensor
-    seen: Tensor
-
     def __init__(
         self,
         num_classes: int,
@@ -109,16 +82,28 @@ class FixedMargin(nn.Module):
         multiplier: int = 2,
         norm_weight: float = 5e-4,
         rate: float = 0.5,
+        reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.multiplier = checks.whole("multiplier", multiplier, at_least=1)
-        self.norm_weight = checks.finite("norm_weight", norm_weight, at_least=0)
-        self.rate = checks.finite("rate", rate)
-        register_centers(self, num_classes, dim)
+        self.multiplier = checks.integer("multiplier", multiplier, at_least=1)
+        self.norm_weight = checks.number("norm_weight", norm_weight, at_least=0)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        self.class_centers = ClassCenters(num_classes, dim, rate=rate)
+
+    @property
+    def centers(self) -> Tensor:
+        """The centers as they stand, (classes, dim)."""
+        return self.class_centers.centers
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        labels, own = follow(self, embeddings, labels)
-        return _loss(embeddings, labels, own, self.multiplier, self.norm_weight)
+        return fixed_margin_loss(
+            embeddings,
+            labels,
+            self.class_centers(embeddings, labels),
+            multiplier=self.multiplier,
+            norm_weight=self.norm_weight,
+            reduction=self.reduction,
+        )
 
     def extra_repr(self) -> str:
-        return f"multiplier={self.multiplier}, norm_weight={self.norm_weight}"
+        return options_repr(self, "multiplier", "norm_weight", "reduction")

@@ -1,4 +1,4 @@
-"""Histogram loss: the chance that a random negative pair is more similar than a positive one.
+"""Histogram loss: the probability that a random negative pair is more similar than a positive one.
 
     L = sum_r h-_r sum_{q <= r} h+_q
 
@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.numerics import full_precision, unit
-from kinspace.pairs import same_pairs
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.normalization import unit
+from kinspace._core.pairwise import fill_diagonal
+from kinspace._core.precision import full_precision
 
 __all__ = ["Histogram", "histogram_loss"]
 
@@ -32,16 +35,17 @@ def histogram_loss(embeddings: Tensor, labels: Tensor, *, bins: int = 101) -> Te
     >>> histogram_loss(x, torch.tensor([0, 0, 1, 1]), bins=11)
     tensor(0.8750)
     """
-    labels = checks.with_labels(embeddings, labels)
-    checks.whole("bins", bins, at_least=2)
+    labels = checks.labels(embeddings, labels)
+    checks.integer("bins", bins, at_least=2)
     x = unit(embeddings)
     places = (x @ x.T + 1) * ((bins - 1) / 2)  # (batch, batch), in units of nodes
-    same = same_pairs(labels)
+    same = fill_diagonal(ClassIndex(labels).same, False)
     # Two histograms side by side in one row a sample: nodes of same pairs, then of different ones.
     # Summing them up row by row keeps the adds of one row from waiting for another's.
-    node = places.detach().floor().clamp_(0, bins - 2)
+    node = places.detach().floor().clamp(0, bins - 2)
     share = places - node
-    slot = (node.long() + bins * (~same)).fill_diagonal_(2 * bins)  # the diagonal: a slot apart
+    slot = node.long() + bins * (~same)
+    slot = fill_diagonal(slot, 2 * bins)  # a slot apart
     counts = places.new_zeros(len(x), 2 * bins + 2)
     counts = counts.scatter_add(1, slot, 1 - share).scatter_add(1, slot + 1, share).sum(0)
     positive, negative = counts[:bins], counts[bins : 2 * bins]
@@ -61,10 +65,10 @@ class Histogram(nn.Module):
 
     def __init__(self, *, bins: int = 101) -> None:
         super().__init__()
-        self.bins = checks.whole("bins", bins, at_least=2)
+        self.bins = checks.integer("bins", bins, at_least=2)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return histogram_loss(embeddings, labels, bins=self.bins)
 
     def extra_repr(self) -> str:
-        return f"bins={self.bins}"
+        return options_repr(self, "bins")

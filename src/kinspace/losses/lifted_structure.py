@@ -4,7 +4,8 @@
     L    = 1/(2|P|) sum_{(i,j) in P} max(0, J_ij)^2
 
 P: unordered pairs of one class; D the plain distance, m the margin. The inner sums belong to the
-samples, not to the pairs, so the whole takes O(N^2).
+samples, not to the pairs: with q_i = log sum_{k: y_k != y_i} exp(m - D_ik) the logarithm is that of
+exp(q_i) + exp(q_j), and the whole takes O(N^2).
 
 Oh Song et al., Deep metric learning via lifted structured feature embedding, CVPR 2016; NRA paper
 Eq. 3.
@@ -12,17 +13,15 @@ Eq. 3.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.distances import distances_with_pull
-from kinspace.numerics import full_precision
-from kinspace.pairs import class_table
-from kinspace.slopes import exponentials_, with_slopes
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.logsumexp import log_sum_exp
+from kinspace._core.pairwise import euclidean_distances
+from kinspace._core.precision import full_precision
 
 __all__ = ["LiftedStructure", "lifted_structure_loss"]
 
@@ -37,32 +36,15 @@ def lifted_structure_loss(embeddings: Tensor, labels: Tensor, *, margin: float =
     >>> lifted_structure_loss(x, torch.tensor([0, 0, 1]))
     tensor(0.8623)
     """
-    labels = checks.with_labels(embeddings, labels, read=False)
-    checks.finite("margin", margin)
-    value, slope = _value_and_slope(embeddings, labels, margin)
-    return with_slopes(value, (embeddings, slope))
-
-
-@torch.no_grad()
-def _value_and_slope(
-    embeddings: Tensor, labels: Tensor, margin: float
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    distances, pull = distances_with_pull(embeddings, root=True)
-    index, positive = class_table(labels)  # each unordered pair appears twice
-    weights = (margin - distances).scatter_(1, index, -math.inf)
-    sums, push = exponentials_(weights)
-    push.clamp_(min=torch.finfo(push.dtype).min)  # no negative: a number to reckon with, not -inf
-    other = push[:, 0][index]  # (batch, class)
-    bounds = torch.logaddexp(push, other).add_(distances.gather(1, index))
-    bounds = bounds.relu_().mul_(positive)
-    pulls = bounds / positive.sum().clamp_(min=1)
-
-    def slope() -> Tensor:
-        # a sample's negatives count in both orders of each of its pairs, by their share there
-        shares = (push - other).sigmoid_().mul_(pulls).sum(1, keepdim=True)
-        return pull(weights.mul_(shares.div_(sums).mul_(-2)).scatter_add_(1, index, pulls))
-
-    return (bounds * pulls).sum() / 2, slope
+    labels = checks.labels(embeddings, labels)
+    checks.number("margin", margin)
+    index = ClassIndex(labels)
+    distances = euclidean_distances(embeddings)  # (batch, batch)
+    push = log_sum_exp(margin - distances, index.different)  # q, (batch,)
+    members, positive = index.positives  # (batch, largest class); each pair appears twice
+    bound = torch.logaddexp(push[:, None], push[members]) + distances.gather(1, members)
+    hinges = bound.relu().masked_fill(~positive, 0.0)
+    return hinges.square().sum() / (2 * positive.sum().clamp(min=1))
 
 
 class LiftedStructure(nn.Module):
@@ -74,10 +56,10 @@ class LiftedStructure(nn.Module):
 
     def __init__(self, *, margin: float = 1.0) -> None:
         super().__init__()
-        self.margin = checks.finite("margin", margin)
+        self.margin = checks.number("margin", margin)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return lifted_structure_loss(embeddings, labels, margin=self.margin)
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}"
+        return options_repr(self, "margin")

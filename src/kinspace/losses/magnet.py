@@ -9,37 +9,35 @@ passes through mu and V. alpha is the gap between clusters in units of V. A samp
 of another class in the batch has term 0. Clusters without a sample in the batch are left out.
 
 s, `sharpness`, is ours, 1 in print. V is summed over all dimensions and the first term is s/2 on
-average, wherever the samples are: with s = 1 and hundreds of dimensions clusters that overlap are
-nearly equally far from a sample, and the sum over impostors pushes all of them alike, the far ones
-that need no push as well. A larger s makes it a push on the nearest.
+average, wherever the samples are: with s = 1 and hundreds of dimensions, clusters that overlap are
+nearly equally far from a sample, and the sum over impostors pushes all of them alike, also the far
+ones that need no push. A larger s pushes the nearest.
 
 Rippel et al., Metric learning with adaptive density discrimination, ICLR 2016, Eq. 5.
 
-Where we deviate from the print: below Eq. 5 the paper names the variance "sigma-hat" and then uses
-its square. That destroys the invariance to scale the paper claims (Eq. 4 has it) and saturates with
-zero gradient on normalized embeddings. Here V enters once. eps keeps a batch of V = 0 finite.
+Deviation from print: below Eq. 5 the paper names the variance "sigma-hat" and then uses its square.
+That destroys the invariance to scale the paper claims (Eq. 4 has it) and saturates with zero
+gradient on normalized embeddings. Here V enters once. eps keeps a batch of V = 0 finite.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.losses.cluster_means import (
-    by_kernels,
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.logsumexp import log_sum_exp
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace.losses.clusters import (
     checked_clusters,
-    cluster_logits,
-    fused_terms,
+    cluster_variance,
     given_clusters,
+    scaled_distances,
 )
-from kinspace.numerics import full_precision
-from kinspace.slopes import exponentials_, with_slopes
 
-__all__ = ["Magnet", "magnet_loss", "magnet_terms"]
+__all__ = ["Magnet", "magnet_loss"]
 
 
 @full_precision
@@ -51,6 +49,7 @@ def magnet_loss(
     alpha: float = 1.0,
     eps: float = 1e-8,
     sharpness: float = 1.0,
+    reduction: str = "mean",
 ) -> Tensor:
     """Magnet loss (module docstring).
 
@@ -63,83 +62,34 @@ def magnet_loss(
     >>> magnet_loss(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
     tensor(0.5000)
     """
-    _check_options(alpha, eps, sharpness)
+    _check_options(alpha, eps, sharpness, reduction)
     clusters, cluster_labels = checked_clusters(embeddings, clusters, cluster_labels)
-    return _loss(embeddings, clusters, cluster_labels, alpha, eps, sharpness)[0]
+    distances = scaled_distances(
+        embeddings, clusters, len(cluster_labels), eps=eps, sharpness=sharpness
+    )  # (batch, clusters)
+    return reduce(_terms(distances, clusters, cluster_labels, alpha), reduction)
 
 
-@torch.no_grad()
-@full_precision
-def magnet_terms(
-    embeddings: Tensor,
-    clusters: Tensor,
-    cluster_labels: Tensor,
-    *,
-    alpha: float = 1.0,
-    eps: float = 1e-8,
-    sharpness: float = 1.0,
-) -> Tensor:
-    """The loss of each sample, (batch,): what the neighborhood sampler keeps to choose its seeds.
-
-    Without a gradient; `magnet_loss` has it.
-
-    >>> x = torch.tensor([[-1.0], [1.0], [1.0], [3.0]])
-    >>> magnet_terms(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
-    tensor([0., 1., 1., 0.])
-    """
-    _check_options(alpha, eps, sharpness)
-    clusters, cluster_labels = checked_clusters(embeddings, clusters, cluster_labels)
-    return _terms(embeddings, clusters, cluster_labels, alpha, eps, sharpness)[0][:, 0]
+def _terms(distances: Tensor, clusters: Tensor, cluster_labels: Tensor, alpha: float) -> Tensor:
+    """The loss of each sample, from its scaled distances to all clusters."""
+    own = distances.gather(1, clusters[:, None])[:, 0]
+    impostors = cluster_labels != cluster_labels[clusters][:, None]  # (batch, clusters)
+    return (own + alpha + log_sum_exp(-distances, impostors)).relu()
 
 
-@full_precision
-def _loss(
-    embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor, *options: float
-) -> tuple[Tensor, Tensor]:
-    """The loss, and V without eps; options: those of `_terms`."""
-    terms, variance, slope = _terms(embeddings, clusters, cluster_labels, *options)
-    return with_slopes(terms.mean(), (embeddings, slope)), variance
-
-
-@torch.no_grad()
-def _terms(
-    embeddings: Tensor,
-    clusters: Tensor,
-    cluster_labels: Tensor,
-    alpha: float,
-    eps: float,
-    sharpness: float,
-) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
-    """The loss of each sample (batch, 1), V without eps, and the gradient of the mean loss."""
-    count = len(cluster_labels)
-    if by_kernels(embeddings, count):
-        return fused_terms(embeddings, clusters, cluster_labels, eps, sharpness, alpha)
-    logits, variance, pull = cluster_logits(embeddings, clusters, count, eps, sharpness)
-    column = clusters[:, None]
-    own = logits.gather(1, column)
-    weights = logits.masked_fill_(cluster_labels == cluster_labels[column], -math.inf)
-    norms, nearest = exponentials_(weights)
-    terms = nearest.sub_(own).add_(alpha).relu_()  # from -inf, and so 0, where no impostor is
-
-    def slope() -> Tensor:
-        active = terms.sign().div_(len(terms))
-        # a sample's own cluster is no impostor, at 0 so far
-        return pull(weights.mul_(active / norms).scatter_(1, column, -active))
-
-    return terms, variance, slope
-
-
-def _check_options(alpha: float, eps: float, sharpness: float) -> None:
-    checks.finite("alpha", alpha)
-    checks.finite("eps", eps, at_least=0)
+def _check_options(alpha: float, eps: float, sharpness: float, reduction: str) -> None:
+    checks.number("alpha", alpha)
+    checks.number("eps", eps, at_least=0)
     checks.positive("sharpness", sharpness)
+    checks.choice("reduction", reduction, REDUCTIONS)
 
 
 class Magnet(nn.Module):
     """`magnet_loss` as a module, with the running variance that kNC needs (Eq. 6).
 
     Without `clusters` every class of the batch is one cluster. In training `variance` follows the
-    batches' V: their average at first, an exponential one with `momentum` later.
+    batches' V: their average at first, an exponential one with `momentum` later. With
+    reduction="none" the values are what a neighborhood sampler chooses its seeds by.
 
     >>> criterion = Magnet(alpha=1.0)
     >>> x = torch.tensor([[-1.0], [1.0], [1.0], [3.0]])
@@ -147,6 +97,7 @@ class Magnet(nn.Module):
     (tensor(0.5000), tensor(1.3333))
     """
 
+    takes = "clusters"
     variance: Tensor
     batches: Tensor
 
@@ -157,11 +108,12 @@ class Magnet(nn.Module):
         eps: float = 1e-8,
         sharpness: float = 1.0,
         momentum: float = 0.99,
+        reduction: str = "mean",
     ) -> None:
         super().__init__()
-        _check_options(alpha, eps, sharpness)
-        self.alpha, self.eps, self.sharpness = alpha, eps, sharpness
-        self.momentum = checks.finite("momentum", momentum, at_least=0)
+        _check_options(alpha, eps, sharpness, reduction)
+        self.alpha, self.eps, self.sharpness, self.reduction = alpha, eps, sharpness, reduction
+        self.momentum = checks.number("momentum", momentum, at_least=0)
         if momentum >= 1:
             raise ValueError(f"momentum: expected less than 1, got {momentum!r}")
         self.register_buffer("variance", torch.zeros(()))
@@ -174,24 +126,28 @@ class Magnet(nn.Module):
         clusters: Tensor | None = None,
         cluster_labels: Tensor | None = None,
     ) -> Tensor:
-        clusters, cluster_labels = given_clusters(embeddings, labels, clusters, cluster_labels)
-        options = self.alpha, self.eps, self.sharpness
-        loss, variance = _loss(embeddings, clusters, cluster_labels, *options)
+        clusters, cluster_labels = checked_clusters(
+            embeddings, *given_clusters(embeddings, labels, clusters, cluster_labels)
+        )
         if self.training:
-            self.batches += 1
-            # each batch has a share of one over this; torch.compile of 2.11 makes nothing of lerp_
-            followed = self.batches.clamp(max=1 / (1 - self.momentum))
-            change = variance.to(self.variance.dtype) - self.variance
-            self.variance.addcdiv_(change, followed)
-        return loss
+            self._follow(embeddings, clusters, len(cluster_labels))
+        return magnet_loss(
+            embeddings,
+            clusters,
+            cluster_labels,
+            alpha=self.alpha,
+            eps=self.eps,
+            sharpness=self.sharpness,
+            reduction=self.reduction,
+        )
 
-    def terms(self, embeddings: Tensor, clusters: Tensor, cluster_labels: Tensor) -> Tensor:
-        """`magnet_terms` with the options of the module."""
-        options = {"alpha": self.alpha, "eps": self.eps, "sharpness": self.sharpness}
-        return magnet_terms(embeddings, clusters, cluster_labels, **options)
+    @torch.no_grad()
+    def _follow(self, embeddings: Tensor, clusters: Tensor, count: int) -> None:
+        """Take the V of a batch into the running one."""
+        variance = cluster_variance(embeddings, clusters, count) / self.sharpness
+        self.batches += 1
+        shares = self.batches.clamp(max=1 / (1 - self.momentum))  # each batch has one over these
+        self.variance += (variance.to(self.variance.dtype) - self.variance) / shares
 
     def extra_repr(self) -> str:
-        return (
-            f"alpha={self.alpha}, eps={self.eps}, sharpness={self.sharpness}, "
-            f"momentum={self.momentum}"
-        )
+        return options_repr(self, "alpha", "eps", "sharpness", "momentum", "reduction")

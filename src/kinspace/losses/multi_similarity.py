@@ -12,16 +12,16 @@ Wang et al., Multi-similarity loss with general pair weighting, CVPR 2019, Eq. 1
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.miners.multi_similarity import mined
-from kinspace.numerics import full_precision
-from kinspace.pairs import class_table
-from kinspace.slopes import exponentials_, unit_with_pull, with_slopes
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.logsumexp import log1p_sum_exp
+from kinspace._core.normalization import unit
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace.miners.multi_similarity import informative_pairs
 
 __all__ = ["MultiSimilarity", "multi_similarity_loss"]
 
@@ -35,6 +35,7 @@ def multi_similarity_loss(
     beta: float = 50.0,
     base: float = 0.5,
     mining_margin: float | None = 0.1,
+    reduction: str = "mean",
 ) -> Tensor:
     """Multi-similarity loss (module docstring).
 
@@ -46,47 +47,32 @@ def multi_similarity_loss(
     >>> multi_similarity_loss(x, labels, beta=1.0, base=0.0, mining_margin=None)
     tensor(1.1621)
     """
-    labels = checks.with_labels(embeddings, labels, read=False)
+    labels = checks.labels(embeddings, labels)
     _check_options(alpha, beta, base, mining_margin)
-    value, slope = _value_and_slope(embeddings, labels, (alpha, beta, base), mining_margin)
-    return with_slopes(value, (embeddings, slope))
-
-
-@torch.no_grad()
-def _value_and_slope(
-    embeddings: Tensor,
-    labels: Tensor,
-    weighting: tuple[float, float, float],
-    mining_margin: float | None,
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    alpha, beta, base = weighting
-    x, pull_back = unit_with_pull(embeddings)
-    index, positive = class_table(labels)
-    pulls, pushes, both = mined(x @ x.T, index, positive, mining_margin)
-    pull_sums, pull = exponentials_(pulls.sub_(base).mul_(-alpha), plus_one=True)
-    push_sums, push = exponentials_(pushes.sub_(base).mul_(beta), plus_one=True)
-
-    def slope() -> Tensor:
-        pushes.mul_(both / push_sums.mul_(len(x)))
-        pushes.scatter_add_(1, index, pulls.mul_(both / pull_sums.mul_(-len(x))))
-        return pull_back((pushes + pushes.T) @ x)
-
-    return pull.div_(alpha).add_(push, alpha=1 / beta).mul_(both).mean(), slope
+    checks.choice("reduction", reduction, REDUCTIONS)
+    x, index = unit(embeddings), ClassIndex(labels)
+    cosines = x @ x.T  # (batch, batch)
+    positives, negatives = informative_pairs(cosines.detach(), index, mining_margin)
+    near = cosines.gather(1, index.positives[0])  # (batch, largest class)
+    pull = log1p_sum_exp(-alpha * (near - base), positives) / alpha
+    push = log1p_sum_exp(beta * (cosines - base), negatives) / beta
+    either_empty = ~(positives.any(1) & negatives.any(1))
+    return reduce((pull + push).masked_fill(either_empty, 0.0), reduction)
 
 
 def _check_options(alpha: float, beta: float, base: float, mining_margin: float | None) -> None:
     checks.positive("alpha", alpha)
     checks.positive("beta", beta)
-    checks.finite("base", base)
+    checks.number("base", base)
     if mining_margin is not None:
-        checks.finite("mining_margin", mining_margin)
+        checks.number("mining_margin", mining_margin)
 
 
 class MultiSimilarity(nn.Module):
     """`multi_similarity_loss` as a module.
 
     >>> MultiSimilarity()
-    MultiSimilarity(alpha=2.0, beta=50.0, base=0.5, mining_margin=0.1)
+    MultiSimilarity(alpha=2.0, beta=50.0, base=0.5, mining_margin=0.1, reduction='mean')
     """
 
     def __init__(
@@ -96,13 +82,13 @@ class MultiSimilarity(nn.Module):
         beta: float = 50.0,
         base: float = 0.5,
         mining_margin: float | None = 0.1,
+        reduction: str = "mean",
     ) -> None:
         super().__init__()
         _check_options(alpha, beta, base, mining_margin)
-        self.alpha = alpha
-        self.beta = beta
-        self.base = base
+        self.alpha, self.beta, self.base = alpha, beta, base
         self.mining_margin = mining_margin
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return multi_similarity_loss(
@@ -112,10 +98,8 @@ class MultiSimilarity(nn.Module):
             beta=self.beta,
             base=self.base,
             mining_margin=self.mining_margin,
+            reduction=self.reduction,
         )
 
     def extra_repr(self) -> str:
-        return (
-            f"alpha={self.alpha}, beta={self.beta}, base={self.base}, "
-            f"mining_margin={self.mining_margin}"
-        )
+        return options_repr(self, "alpha", "beta", "base", "mining_margin", "reduction")

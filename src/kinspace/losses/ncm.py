@@ -1,4 +1,4 @@
-"""NCM: the log chance of a sample's class by its distance to the class means.
+"""NCM: the log probability of a sample's class by its distance to the class means.
 
     L = mean_i -log( exp(-||x_i - m_{y_i}||^2) / sum_c exp(-||x_i - m_c||^2) )
 
@@ -6,68 +6,81 @@ m_c is the mean of class c. The function differentiates by the means as well.
 
 Mensink et al., Distance-based image classification: generalizing to new classes at near-zero cost,
 PAMI 2013; Magnet paper Eq. 9. There x = W z and m_c = W times the mean of class c's raw inputs z:
-fixed, which only a linear map can use. Where we deviate: the module's means follow the embeddings
-of a net as centers do (`kinspace.losses.centers`), are no part of the gradient, and a class not
-seen yet is left out of the sum.
+fixed, which only a linear map can use. Deviation: the module's means follow the embeddings of a net
+as centers do (`kinspace.losses.class_centers`), are no part of the gradient, and a class not seen
+yet is left out of the sum.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.distances import squared_distances
-from kinspace.losses.centers import follow_all, register_centers
-from kinspace.numerics import full_precision, log1p_sum_exp
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.logsumexp import log1p_sum_exp
+from kinspace._core.pairwise import squared_distances
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace.losses.class_centers import ClassCenters
 
 __all__ = ["NCM", "ncm_loss"]
 
 
 @full_precision
-def ncm_loss(embeddings: Tensor, labels: Tensor, means: Tensor) -> Tensor:
+def ncm_loss(
+    embeddings: Tensor, labels: Tensor, means: Tensor, *, reduction: str = "mean"
+) -> Tensor:
     """NCM loss (module docstring); means has one row a class.
 
     At squared distances 1 and 4 from the means: log(1 + e^-3).
 
-    >>> import torch
     >>> ncm_loss(torch.tensor([[1.0]]), torch.tensor([0]), torch.tensor([[0.0], [3.0]]))
     tensor(0.0486)
     """
     means = checks.matching_rows("means", means, embeddings)
-    labels = checks.with_labels(embeddings, labels, len(means))
-    return _loss(embeddings, labels, means)
+    labels = checks.labels(embeddings, labels, len(means))
+    checks.choice("reduction", reduction, REDUCTIONS)
+    known = torch.ones(len(means), dtype=torch.bool, device=labels.device)
+    return _loss(embeddings, labels, means, known, reduction)
 
 
 @full_precision
-def _loss(embeddings: Tensor, labels: Tensor, means: Tensor, known: Tensor | None = None) -> Tensor:
+def _loss(
+    embeddings: Tensor, labels: Tensor, means: Tensor, known: Tensor, reduction: str
+) -> Tensor:
+    """NCM over the known classes, (classes,)."""
     squares = squared_distances(embeddings, means)  # (batch, classes)
-    column = labels[:, None]
+    own = squares.gather(1, labels[:, None])
+    others = known.expand(len(labels), -1).scatter(1, labels[:, None], False)
     # log(1 + the odds of the other classes) keeps its digits where these are small
-    return log1p_sum_exp(squares.gather(1, column) - squares, known, without=column).mean()
+    return reduce(log1p_sum_exp(own - squares, others), reduction)
 
 
 class NCM(nn.Module):
     """`ncm_loss` with its class means, kept as the buffer `centers` and moved in training.
 
-    >>> import torch
     >>> criterion = NCM(num_classes=3, dim=1)
     >>> criterion(torch.tensor([[0.0], [3.0]]), torch.tensor([0, 1]))  # log(1 + e^-9), each
     tensor(0.0001)
     """
 
-    centers: Tensor
-    seen: Tensor
-
-    def __init__(self, num_classes: int, dim: int, *, rate: float = 0.5) -> None:
+    def __init__(
+        self, num_classes: int, dim: int, *, rate: float = 0.5, reduction: str = "mean"
+    ) -> None:
         super().__init__()
-        self.rate = checks.finite("rate", rate)
-        register_centers(self, num_classes, dim)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        self.class_centers = ClassCenters(num_classes, dim, rate=rate)
+
+    @property
+    def centers(self) -> Tensor:
+        """The means as they stand, (classes, dim)."""
+        return self.class_centers.centers
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        labels, means, known = follow_all(self, embeddings, labels)
-        if embeddings.dtype.itemsize > 2:
-            means = means.to(embeddings.dtype)
-        return _loss(embeddings, labels, means, known)
+        means = self.class_centers(embeddings, labels)
+        known = self.class_centers.known(labels.long())
+        return _loss(embeddings, labels.long(), means, known, self.reduction)
 
     def extra_repr(self) -> str:
-        return f"rate={self.rate}"
+        return options_repr(self, "reduction")

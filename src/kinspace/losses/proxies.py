@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from kinspace import checks
+from kinspace._core import checks
 
 __all__ = ["new_proxies"]
 
@@ -19,6 +19,6 @@ def new_proxies(num_classes: int, dim: int) -> nn.Parameter:
     >>> new_proxies(3, 2).shape
     torch.Size([3, 2])
     """
-    checks.whole("num_classes", num_classes, at_least=1)
-    checks.whole("dim", dim, at_least=1)
+    num_classes = checks.integer("num_classes", num_classes, at_least=1)
+    dim = checks.integer("dim", dim, at_least=1)
     return nn.Parameter(torch.randn(num_classes, dim) * (2 / num_classes) ** 0.5)

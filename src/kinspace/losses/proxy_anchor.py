@@ -11,16 +11,15 @@ paper prints the second sum over the wrong samples and the margins outside the s
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.logsumexp import log1p_sum_exp
+from kinspace._core.normalization import unit
+from kinspace._core.precision import full_precision
 from kinspace.losses.proxies import new_proxies
-from kinspace.numerics import full_precision
-from kinspace.slopes import exponentials_, two_units_with_pull, with_slopes
 
 __all__ = ["ProxyAnchor", "proxy_anchor_loss"]
 
@@ -37,38 +36,14 @@ def proxy_anchor_loss(
     tensor(1.0064)
     """
     proxies = checks.matching_rows("proxies", proxies, embeddings)
-    labels = checks.with_labels(embeddings, labels, len(proxies))
+    labels = checks.labels(embeddings, labels, len(proxies))
     checks.positive("alpha", alpha)
-    checks.finite("margin", margin)
-    rows = torch.cat((proxies, embeddings))
-    value, slope = _value_and_slope(rows, labels[None], alpha, margin)
-    return with_slopes(value, (rows, slope))
-
-
-@torch.no_grad()
-def _value_and_slope(
-    rows: Tensor, labels: Tensor, alpha: float, margin: float
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    """Of the proxies and, below them, the embeddings; labels (1, batch)."""
-    size = labels.shape[1]
-    classes = len(rows) - size
-    p, x, pull_units = two_units_with_pull(rows, classes)
-    start = x.new_full((size,), alpha * margin)
-    push = torch.addmm(start, p, x.T, alpha=alpha)  # (classes, batch)
-    own = push.gather(0, labels)  # a (s + m), to be -a (s - m)
-    pull = torch.full_like(push, -math.inf).scatter_(0, labels, torch.rsub(own, 2 * alpha * margin))
-    push.scatter_(0, labels, -math.inf)
-    pull_sums, pull_terms = exponentials_(pull, plus_one=True)
-    push_sums, push_terms = exponentials_(push, plus_one=True)
-    present = x.new_zeros(classes).index_fill_(0, labels[0], 1).sum()
-    value = pull_terms.div_(present).add_(push_terms, alpha=1 / classes).sum()
-
-    def slope() -> Tensor:
-        by_cosines = push.div_(push_sums.mul_(classes))
-        by_cosines.addcdiv_(pull, pull_sums.mul_(present), value=-1)
-        return pull_units(by_cosines, alpha)
-
-    return value, slope
+    checks.number("margin", margin)
+    similarity = alpha * (unit(proxies) @ unit(embeddings).T)  # a s, (classes, batch)
+    own = torch.arange(len(proxies), device=labels.device)[:, None] == labels
+    pull = log1p_sum_exp(alpha * margin - similarity, own)  # (classes,), 0 without a sample
+    push = log1p_sum_exp(alpha * margin + similarity, ~own)
+    return pull.sum() / own.any(1).sum() + push.mean()
 
 
 class ProxyAnchor(nn.Module):
@@ -84,7 +59,7 @@ class ProxyAnchor(nn.Module):
     ) -> None:
         super().__init__()
         self.alpha = checks.positive("alpha", alpha)
-        self.margin = checks.finite("margin", margin)
+        self.margin = checks.number("margin", margin)
         self.proxies = new_proxies(num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -93,4 +68,4 @@ class ProxyAnchor(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return f"alpha={self.alpha}, margin={self.margin}"
+        return options_repr(self, "alpha", "margin")

@@ -12,15 +12,16 @@ Movshovitz-Attias et al., No fuss distance metric learning using proxies, ICCV 2
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
-from kinspace import checks
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.logsumexp import log_sum_exp
+from kinspace._core.normalization import norms, unit
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce, zero_with_grad
 from kinspace.losses.proxies import new_proxies
-from kinspace.numerics import full_precision, zero_of
-from kinspace.slopes import exponentials_, two_units_with_pull, with_slopes
 
 __all__ = ["ProxyNCA", "proxy_nca_loss"]
 
@@ -33,45 +34,31 @@ def proxy_nca_loss(
     *,
     scale: float = 1.0,
     positive_in_denominator: bool = False,
+    reduction: str = "mean",
 ) -> Tensor:
     """Proxy-NCA loss (module docstring).
 
     The own proxy is at squared distance 0, the other at 2: -log(e^0 / e^-2).
 
+    >>> import torch
     >>> proxy_nca_loss(torch.eye(2), torch.tensor([0, 1]), torch.eye(2))
     tensor(-2.)
     """
     proxies = checks.matching_rows("proxies", proxies, embeddings)
-    labels = checks.with_labels(embeddings, labels, len(proxies))
+    labels = checks.labels(embeddings, labels, len(proxies))
     checks.positive("scale", scale)
+    checks.choice("reduction", reduction, REDUCTIONS)
     if len(proxies) == 1:
-        return zero_of(embeddings, proxies)
-    rows = torch.cat((embeddings, proxies))
-    value, slope = _value_and_slope(rows, labels[:, None], scale, positive_in_denominator)
-    return with_slopes(value, (rows, slope))
-
-
-@torch.no_grad()
-def _value_and_slope(
-    rows: Tensor, labels: Tensor, scale: float, positive_in_denominator: bool
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    """Of the embeddings and, below them, the proxies; labels (batch, 1)."""
-    size = len(labels)
-    x, p, pull_units = two_units_with_pull(rows, size)
-    # |x|^2 of the distance is the same for all proxies and cancels; |p|^2 is 1, or 0 for a zero:
-    # so it has no gradient, and is |p| as well
-    lengths = torch.linalg.vector_norm(p, dim=1)
-    logits = torch.addmm(lengths, x, p.T, beta=-scale, alpha=2 * scale)  # (batch, classes)
-    own = logits.gather(1, labels)
+        return reduce(0 * embeddings.detach()[:, 0], reduction) + zero_with_grad(
+            embeddings, proxies
+        )
+    x, p = unit(embeddings), unit(proxies)
+    # d = |x|^2 + |p|^2 - 2 x.p; |x|^2 is the same for all proxies and cancels
+    logits = scale * (2 * x @ p.T - norms(p).T)  # (batch, classes); |p| = |p|^2 is 1, or 0
+    own = logits.gather(1, labels[:, None])
     if not positive_in_denominator:
-        logits.scatter_(1, labels, -math.inf)
-    sums, logs = exponentials_(logits)
-
-    def slope() -> Tensor:
-        weights = logits.div_(sums).scatter_(1, labels, -1.0, reduce="add")
-        return pull_units(weights, 2 * scale / size)
-
-    return logs.sub_(own).mean(), slope
+        logits = logits.scatter(1, labels[:, None], -math.inf)
+    return reduce(log_sum_exp(logits) - own[:, 0], reduction)
 
 
 class ProxyNCA(nn.Module):
@@ -89,10 +76,12 @@ class ProxyNCA(nn.Module):
         *,
         scale: float = 1.0,
         positive_in_denominator: bool = False,
+        reduction: str = "mean",
     ) -> None:
         super().__init__()
         self.scale = checks.positive("scale", scale)
         self.positive_in_denominator = positive_in_denominator
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.proxies = new_proxies(num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -102,7 +91,8 @@ class ProxyNCA(nn.Module):
             self.proxies,
             scale=self.scale,
             positive_in_denominator=self.positive_in_denominator,
+            reduction=self.reduction,
         )
 
     def extra_repr(self) -> str:
-        return f"scale={self.scale}, positive_in_denominator={self.positive_in_denominator}"
+        return options_repr(self, "scale", "positive_in_denominator", "reduction")

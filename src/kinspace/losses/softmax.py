@@ -13,16 +13,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kinspace import checks
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.normalization import unit
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS
 from kinspace.losses.proxies import new_proxies
-from kinspace.numerics import full_precision, unit
 
 __all__ = ["NormalizedSoftmax", "Softmax", "normalized_softmax_loss", "softmax_loss"]
 
 
 @full_precision
 def softmax_loss(
-    embeddings: Tensor, labels: Tensor, weight: Tensor, bias: Tensor | None = None
+    embeddings: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    reduction: str = "mean",
 ) -> Tensor:
     """Cross-entropy of a linear classifier, weight (classes, dim) and bias (classes,).
 
@@ -30,15 +38,22 @@ def softmax_loss(
     tensor(0.3133)
     """
     weight = checks.matching_rows("weight", weight, embeddings)
-    labels = checks.with_labels(embeddings, labels, len(weight))
+    labels = checks.labels(embeddings, labels, len(weight))
+    checks.choice("reduction", reduction, REDUCTIONS)
     if bias is not None:
-        bias = checks.one_of_each_class("bias", bias, len(weight)).to(embeddings.dtype)
-    return functional.cross_entropy(functional.linear(embeddings, weight, bias), labels)
+        bias = checks.class_vector("bias", bias, len(weight)).to(embeddings.dtype)
+    logits = functional.linear(embeddings, weight, bias)  # (batch, classes)
+    return functional.cross_entropy(logits, labels, reduction=reduction)
 
 
 @full_precision
 def normalized_softmax_loss(
-    embeddings: Tensor, labels: Tensor, weight: Tensor, *, scale: float = 20.0
+    embeddings: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    *,
+    scale: float = 20.0,
+    reduction: str = "mean",
 ) -> Tensor:
     """Cross-entropy of scaled cosines.
 
@@ -46,12 +61,11 @@ def normalized_softmax_loss(
     tensor(0.3133)
     """
     weight = checks.matching_rows("weight", weight, embeddings)
-    labels = checks.with_labels(embeddings, labels, len(weight))
+    labels = checks.labels(embeddings, labels, len(weight))
     checks.positive("scale", scale)
-    # the scale inside the product: no table of its own
-    start = embeddings.new_zeros(1)
-    logits = torch.addmm(start, unit(embeddings), unit(weight).T, beta=0, alpha=scale)
-    return functional.cross_entropy(logits, labels)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    logits = scale * unit(embeddings) @ unit(weight).T  # (batch, classes)
+    return functional.cross_entropy(logits, labels, reduction=reduction)
 
 
 class Softmax(nn.Module):
@@ -61,32 +75,53 @@ class Softmax(nn.Module):
     [(3, 2), (3,)]
     """
 
-    def __init__(self, num_classes: int, dim: int, *, bias: bool = True) -> None:
+    def __init__(
+        self, num_classes: int, dim: int, *, bias: bool = True, reduction: str = "mean"
+    ) -> None:
         super().__init__()
+        num_classes = checks.integer("num_classes", num_classes, at_least=1)
         # as nn.Linear starts its weight: small logits, whatever the number of classes
-        bound = checks.whole("dim", dim, at_least=1) ** -0.5
-        checks.whole("num_classes", num_classes, at_least=1)
+        bound = checks.integer("dim", dim, at_least=1) ** -0.5
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.weight = nn.Parameter(torch.empty(num_classes, dim).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
 
+    @property
+    def proxies(self) -> Tensor:
+        """One vector a class: the rows of the weight."""
+        return self.weight
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return softmax_loss(embeddings, labels, self.weight, self.bias)
+        return softmax_loss(embeddings, labels, self.weight, self.bias, reduction=self.reduction)
+
+    def extra_repr(self) -> str:
+        return options_repr(self, "reduction")
 
 
 class NormalizedSoftmax(nn.Module):
     """`normalized_softmax_loss` with its weight.
 
     >>> NormalizedSoftmax(num_classes=3, dim=2, scale=10.0)
-    NormalizedSoftmax(scale=10.0)
+    NormalizedSoftmax(scale=10.0, reduction='mean')
     """
 
-    def __init__(self, num_classes: int, dim: int, *, scale: float = 20.0) -> None:
+    def __init__(
+        self, num_classes: int, dim: int, *, scale: float = 20.0, reduction: str = "mean"
+    ) -> None:
         super().__init__()
         self.scale = checks.positive("scale", scale)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.weight = new_proxies(num_classes, dim)
 
+    @property
+    def proxies(self) -> Tensor:
+        """One vector a class: the rows of the weight."""
+        return self.weight
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return normalized_softmax_loss(embeddings, labels, self.weight, scale=self.scale)
+        return normalized_softmax_loss(
+            embeddings, labels, self.weight, scale=self.scale, reduction=self.reduction
+        )
 
     def extra_repr(self) -> str:
-        return f"scale={self.scale}"
+        return options_repr(self, "scale", "reduction")

@@ -11,30 +11,36 @@
 - "disjoint": a third of the batch as anchors, no sample in two triplets; mean over these. How
   triplets were drawn one by one, as what Magnet and others compare themselves with.
 
-DML-DA paper Eq. 3. The all-triplet sum takes no table of triplets: for each anchor the thresholds
-D_ap + margin are sorted, each negative finds its place among them, and counts of places give how
-often each distance enters with which sign. O(N^2 log P) time and O(N^2) memory for P positives an
-anchor, exact in value and gradient.
+DML-DA paper Eq. 3.
+
+The sum over all triplets takes no table of triplets. Let n_ap be the number of negatives of anchor
+a with D_an < D_ap + margin, and m_an the number of its positives with D_ap + margin > D_an. Then
+
+    sum_{a,p,n} hinge(a, p, n) = sum_{a,p} n_ap (D_ap + margin) - sum_{a,n} m_an D_an
+
+The counts are constants wherever the loss has a derivative. For each anchor the P thresholds D_ap +
+margin are sorted and each negative finds its place among them: O(N^2 log P) time, O(N^2) memory,
+exact in the value and in every derivative.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.distances import distances_with_pull
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.normalization import safe_sqrt
+from kinspace._core.pairwise import squared_distances
+from kinspace._core.precision import full_precision
 from kinspace.miners.batch_hard import hardest
 from kinspace.miners.disjoint import disjoint_triplets
 from kinspace.miners.semi_hard import semi_hard_negatives
-from kinspace.numerics import full_precision
-from kinspace.pairs import class_table
-from kinspace.slopes import with_slopes
 
-__all__ = ["Triplet", "triplet_loss"]
+__all__ = ["Triplet", "all_triplets", "triplet_loss"]
 
 REDUCTIONS = ("mean", "mean_active", "sum")
 
@@ -58,97 +64,73 @@ def triplet_loss(
     >>> triplet_loss(x, torch.tensor([0, 0, 1]), margin=4.0)
     tensor(0.5000)
     """
-    # the others look at the labels when they make a table of classes
-    labels = checks.with_labels(embeddings, labels, read=mining == "batch_hard")
-    checks.finite("margin", margin)
+    labels = checks.labels(embeddings, labels)
+    checks.number("margin", margin)
     checks.choice("mining", mining, MININGS)
     checks.choice("reduction", reduction, REDUCTIONS)
-    distances, pull = distances_with_pull(embeddings, root=not squared)
+    squares = squared_distances(embeddings)
+    distances = squares if squared else safe_sqrt(squares)  # (batch, batch)
+    index = ClassIndex(labels)
     if mining == "all":
-        value, by_distances = all_triplets(distances, labels, margin, reduction)
-    else:
-        chosen = MINED[mining](distances, labels)
-        value, by_distances = _hinges(distances, *chosen, margin)
-    return with_slopes(value, (embeddings, lambda: pull(by_distances())))
+        return all_triplets(distances, index, margin, reduction)
+    positive, negative, used = MINERS[mining](distances.detach(), index)  # (batch, some) each
+    hinges = (distances.gather(1, positive) - distances.gather(1, negative) + margin).relu()
+    return hinges.masked_fill(~used, 0.0).sum() / used.sum().clamp(min=1)
 
 
 @torch.no_grad()
-def _semi_hard(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    index, real = class_table(labels)
-    negative, has_negative = semi_hard_negatives(distances, index)
-    return index, negative, real & has_negative[:, None]
+def _semi_hard(distances: Tensor, index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
+    members, positive = index.positives
+    negative, has_negative = semi_hard_negatives(distances, members)
+    return members, negative, positive & has_negative[:, None]
 
 
-@torch.no_grad()
-def _batch_hard(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    positive, negative, used = hardest(distances, labels)
+def _batch_hard(distances: Tensor, index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
+    positive, negative, used = hardest(distances, index)
     return positive[:, None], negative[:, None], used[:, None]
 
 
-@torch.no_grad()
-def _disjoint(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    positive, negative, used = disjoint_triplets(labels)
+def _disjoint(distances: Tensor, index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
+    positive, negative, used = disjoint_triplets(index)
     return positive[:, None], negative[:, None], used[:, None]
 
 
-MINED = {"semi_hard": _semi_hard, "batch_hard": _batch_hard, "disjoint": _disjoint}
-MININGS = ("all", *MINED)
+MINERS = {"semi_hard": _semi_hard, "batch_hard": _batch_hard, "disjoint": _disjoint}
+MININGS = ("all", *MINERS)
 
 
-@torch.no_grad()
-def _hinges(
-    distances: Tensor, positive: Tensor, negative: Tensor, used: Tensor, margin: float
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    """Mean over the used triplets, one an entry of (batch, some), and its slope by the table."""
-    hinges = distances.gather(1, positive).sub_(distances.gather(1, negative)).add_(margin)
-    hinges = hinges.relu_().mul_(used)
-    count = used.sum().clamp_(min=1)
-
-    def by_distances() -> Tensor:
-        active = hinges.sign() / count
-        pulls = torch.zeros_like(distances).scatter_add_(1, positive, active)
-        return pulls.scatter_add_(1, negative, active.neg_())
-
-    return hinges.sum() / count, by_distances
-
-
-@torch.no_grad()
 def all_triplets(
-    distances: Tensor, labels: Tensor, margin: float, reduction: str
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    """The loss over all triplets of a table of distances, and its slope by the table."""
-    index, real = class_table(labels)
-    signs, active = _signed_counts(distances, index, real, margin)
-    total = (signs * distances).sum().add_(active, alpha=margin)
+    distances: Tensor, index: ClassIndex, margin: float | Tensor, reduction: str
+) -> Tensor:
+    """The loss over all triplets of a table of distances (module docstring)."""
+    signs, active = _signed_counts(distances.detach(), index, margin)
+    total = (signs * distances).sum() + margin * active
     if reduction == "sum":
-        return total, lambda: signs
-    same = real.sum(1)
-    count = active if reduction == "mean_active" else (same * (len(labels) - 1 - same)).sum()
-    count = count.clamp(min=1)
-    return total / count, lambda: signs.div_(count)
+        return total
+    positives = index.sizes - 1
+    triplets = (positives * (len(distances) - index.sizes)).sum()
+    return total / (active if reduction == "mean_active" else triplets).clamp(min=1)
 
 
+@torch.no_grad()
 def _signed_counts(
-    distances: Tensor, index: Tensor, real: Tensor, margin: float
+    distances: Tensor, index: ClassIndex, margin: float | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """How often each distance enters an active triplet, + as positive and - as negative.
-
-    The sum of all hinges is then (signs * distances).sum() + margin * active.
-    """
-    width = index.shape[1]
-    unreal = ~real
-    thresholds = distances.gather(1, index).add_(margin).masked_fill_(unreal, -math.inf)
-    ordered, order = thresholds.sort(1)  # (batch, positives)
-    queries = distances.scatter(1, index, math.inf)  # the negatives' distances
+    """n_ap at the positives and -m_an at the negatives, (batch, batch), and the sum of all n_ap."""
+    members, positive = index.positives  # (batch, P)
+    width = members.shape[1]
+    thresholds = (distances.gather(1, members) + margin).masked_fill(~positive, -math.inf)
+    ordered, order = thresholds.sort(1)
+    queries = distances.scatter(1, members, math.inf)  # the negatives' distances
     # thresholds at or below each negative; those above it are active
-    place = torch.searchsorted(ordered, queries, right=True, out_int32=True)
-    crossed = (width - place).to(distances.dtype)  # (batch, batch)
-    # threshold t is crossed by the negatives placed at t or before
-    places = place.new_zeros(len(place), width + 1)
-    places.scatter_add_(1, place.long(), place.new_ones(()).expand_as(place))
+    place = torch.searchsorted(ordered, queries, right=True)
+    above = (width - place).to(distances.dtype)  # m_an; 0 at positives
+    # a threshold is above the negatives that are placed at it or before
+    places = torch.zeros_like(place[:, :1]).expand(-1, width + 1)
+    places = places.scatter_add(1, place, torch.ones_like(place))
     below = places.cumsum(1)[:, :width].to(distances.dtype)
-    below = torch.empty_like(below).scatter_(1, order, below).masked_fill_(unreal, 0)
-    return crossed.neg_().scatter_add_(1, index, below), below.sum()
+    below = torch.zeros_like(below).scatter(1, order, below).masked_fill(~positive, 0.0)  # n_ap
+    return (-above).scatter_add(1, members, below), below.sum()
 
 
 class Triplet(nn.Module):
@@ -167,7 +149,7 @@ class Triplet(nn.Module):
         squared: bool = True,
     ) -> None:
         super().__init__()
-        self.margin = checks.finite("margin", margin)
+        self.margin = checks.number("margin", margin)
         self.mining = checks.choice("mining", mining, MININGS)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.squared = squared
@@ -183,7 +165,4 @@ class Triplet(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return (
-            f"margin={self.margin}, mining={self.mining!r}, "
-            f"reduction={self.reduction!r}, squared={self.squared}"
-        )
+        return options_repr(self, "margin", "mining", "reduction", "squared")

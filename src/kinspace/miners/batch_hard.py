@@ -10,10 +10,10 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.distances import squared_distances
-from kinspace.numerics import full_precision
-from kinspace.pairs import different_pairs, same_pairs
+from kinspace._core import checks
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.pairwise import squared_distances
+from kinspace._core.precision import full_precision
 
 __all__ = ["batch_hard", "hardest"]
 
@@ -28,15 +28,17 @@ def batch_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
             [1, 2, 3],
             [2, 0, 3]])
     """
-    labels = checks.with_labels(embeddings, labels)
-    positive, negative, both = hardest(squared_distances(embeddings), labels)
-    anchors = torch.arange(len(labels), device=labels.device)
+    index = ClassIndex(checks.labels(embeddings, labels))
+    positive, negative, both = hardest(squared_distances(embeddings), index)
+    anchors = torch.arange(len(positive), device=positive.device)
     return torch.stack([anchors, positive, negative], dim=1)[both]
 
 
-def hardest(distances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+@torch.no_grad()
+def hardest(distances: Tensor, index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
     """Index of each row's farthest positive and nearest negative, and whether it has both."""
-    positive = torch.where(same_pairs(labels), distances, -1).max(1)
-    negative = torch.where(different_pairs(labels), distances, math.inf).min(1)
-    both = (positive.values >= 0) & (negative.values < math.inf)
-    return positive.indices, negative.indices, both
+    members, positive = index.positives
+    place = distances.gather(1, members).masked_fill(~positive, -1.0).argmax(1, keepdim=True)
+    nearest = distances.masked_fill(index.same, math.inf).min(1)
+    both = positive.any(1) & (nearest.values != math.inf)
+    return members.gather(1, place)[:, 0], nearest.indices, both

@@ -14,34 +14,35 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.pairs import class_table
+from kinspace._core import checks
+from kinspace._core.class_index import ClassIndex
 
 __all__ = ["disjoint", "disjoint_triplets"]
 
 
 @torch.no_grad()
 def disjoint(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Triplets (anchor, positive, negative) that share no sample, (T, 3). The labels decide alone.
+    """Triplets (anchor, positive, negative) that share no sample, (T, 3). Only the labels count.
 
     >>> disjoint(torch.zeros(7, 2), torch.tensor([5, 5, 5, 2, 2, 2, 2]))
     tensor([[0, 1, 5],
             [3, 4, 2]])
     """
-    labels = checks.with_labels(embeddings, labels)
-    positive, negative, used = disjoint_triplets(labels)
-    anchors = torch.arange(len(labels), device=labels.device)
+    index = ClassIndex(checks.labels(embeddings, labels))
+    positive, negative, used = disjoint_triplets(index)
+    anchors = torch.arange(len(positive), device=positive.device)
     return torch.stack([anchors, positive, negative], dim=1)[used]
 
 
-def disjoint_triplets(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def disjoint_triplets(index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
     """For each sample, as an anchor, its positive and negative, and whether it is one."""
-    size, itself = len(labels), torch.arange(len(labels), device=labels.device)[:, None]
-    index, others = class_table(labels)
-    turn = (others & (index < itself)).sum(1)  # of the sample in its class
+    labels, size = index.labels, len(index.labels)
+    itself = torch.arange(size, device=labels.device)[:, None]
+    members, others = index.positives
+    turn = (others & (members < itself)).sum(1)  # of the sample in its class
     anchor = (turn % 3 == 0) & (turn + 2 <= others.sum(1))
-    following = index.masked_fill(~others | (index < itself), size - 1).amin(1)  # in the class
-    key = turn * size + index.amin(1)  # by round, then by the class's first sample
+    following = members.masked_fill(~others | (members < itself), size - 1).amin(1)  # in the class
+    key = turn * size + members.amin(1)  # by round, then by the class's first sample
     queue = key.masked_fill(~anchor, size * size).argsort()  # the anchors, in their order
     three = queue[(queue.argsort() + 1) % anchor.sum().clamp(min=1)]  # after each one's own
     negative = following[following[three]]

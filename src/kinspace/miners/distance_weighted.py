@@ -16,12 +16,12 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.miners import distance_weighted_kernel
-from kinspace.numerics import full_precision, unit
-from kinspace.pairs import class_table
+from kinspace._core import checks
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.normalization import norms, unit
+from kinspace._core.precision import full_precision
 
-__all__ = ["beside_negatives", "distance_weighted", "distance_weights"]
+__all__ = ["distance_weighted", "distance_weights"]
 
 
 @torch.no_grad()
@@ -37,11 +37,10 @@ def distance_weights(
     >>> distance_weights(x, torch.tensor([0, 0, 1, 1]))[0]
     tensor([0.0000, 0.0000, 0.5858, 0.4142])
     """
-    labels = checks.with_labels(embeddings, labels, read=False)
+    index = ClassIndex(checks.labels(embeddings, labels))
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    weights = _weights(unit(embeddings), class_table(labels)[0], cutoff, nonzero_cutoff)
-    return weights.nan_to_num_(0)
+    return _probabilities(unit(embeddings), index, cutoff, nonzero_cutoff)
 
 
 @torch.no_grad()
@@ -61,46 +60,37 @@ def distance_weighted(
     tensor([[0, 1, 2],
             [1, 0, 2]])
     """
-    labels = checks.with_labels(embeddings, labels, read=False)
-    checks.positive("cutoff", cutoff)
-    checks.positive("nonzero_cutoff", nonzero_cutoff)
-    index, positive = class_table(labels)
-    if index.shape[1] == len(labels):
-        return labels.new_empty(0, 3)  # one class: no negatives
-    both = beside_negatives(unit(embeddings), index, generator, (cutoff, nonzero_cutoff))
-    anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
-    return torch.stack([anchors, *both.chunk(2, 1)], dim=2)[positive]
+    probabilities = distance_weights(
+        embeddings, labels, cutoff=cutoff, nonzero_cutoff=nonzero_cutoff
+    )
+    members, positive = ClassIndex(labels.long()).positives  # (batch, largest class)
+    negatives = _sample(probabilities, members.shape[1], generator)
+    anchors = torch.arange(len(members), device=members.device)[:, None].expand_as(members)
+    has_negative = ClassIndex(labels.long()).different.any(1)[:, None]
+    return torch.stack([anchors, members, negatives], dim=2)[positive & has_negative]
 
 
-def beside_negatives(
-    x: Tensor, index: Tensor, generator: torch.Generator | None, cutoffs: tuple[float, float]
-) -> Tensor:
-    """The table of classes (batch, class), of which there are two, and beside it a negative each.
+def _sample(probabilities: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """Columns drawn with the probabilities of each row, (rows, count).
 
-    x: rows of length 1. Returns (batch, 2 class): on a GPU a launch less than two tables.
+    By inverse cumulative sums: no table of one row a draw, as torch.multinomial would make.
     """
     device = None if generator is None else generator.device
-    draws = torch.rand(index.shape, generator=generator, device=device).to(x)
-    if distance_weighted_kernel.ready(x):
-        return distance_weighted_kernel.beside_negatives(x, index, draws, cutoffs)
-    # Drawn by inverse cumulative weights: no table of one row a draw.
-    steps = _weights(x, index, *cutoffs).cumsum_(1)
+    shape = (len(probabilities), count)
+    draws = torch.rand(shape, generator=generator, device=device).to(probabilities)
+    steps = probabilities.cumsum(1)
     # kept under the total, which rounding could otherwise reach: no sample lies beyond it
-    draws = draws.clamp_(max=1 - torch.finfo(torch.float32).eps).mul_(steps[:, -1:])
-    negative = torch.searchsorted(steps, draws, right=True)
-    return torch.cat([index, negative.clamp_(max=len(x) - 1)], 1)  # of weights that are not finite
+    draws = draws.clamp(max=1 - torch.finfo(torch.float32).eps) * steps[:, -1:]
+    return torch.searchsorted(steps, draws, right=True).clamp(max=len(probabilities) - 1)
 
 
-def _weights(x: Tensor, index: Tensor, cutoff: float, nonzero_cutoff: float) -> Tensor:
-    """The probabilities; a row with no negative is NaN."""
-    dim = x.shape[1]
-    lengths = torch.linalg.vector_norm(x, dim=1)  # 0 or 1; no distance under the cutoff matters
-    squares = torch.addmm(lengths, x, x.T, alpha=-2).add_(lengths[:, None])
+def _probabilities(x: Tensor, index: ClassIndex, cutoff: float, nonzero_cutoff: float) -> Tensor:
+    dim, lengths = x.shape[1], norms(x)  # 1, or 0 of zeros
+    squares = lengths + lengths.T - 2 * (x @ x.T)  # no distance under the cutoff matters
     # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
     clipped = squares.clamp(cutoff**2, 4 - 4 * torch.finfo(squares.dtype).eps)
-    inside = torch.rsub(clipped, 1, alpha=0.25).log_()
-    logs = clipped.log_().mul_((2 - dim) / 2).add_(inside, alpha=(3 - dim) / 2)
-    del inside
+    logs = (2 - dim) / 2 * clipped.log() + (3 - dim) / 2 * (1 - clipped / 4).log()
     # as good as weight 0 beside any other, and equal weights where there is no other
-    logs.masked_fill_(squares >= nonzero_cutoff**2, torch.finfo(logs.dtype).min)
-    return logs.scatter_(1, index, -math.inf).softmax(1)
+    logs = logs.masked_fill(squares >= nonzero_cutoff**2, torch.finfo(logs.dtype).min)
+    alone = ~index.different.any(1, keepdim=True)
+    return logs.masked_fill(index.same, -math.inf).softmax(1).masked_fill(alone, 0.0)

@@ -13,10 +13,10 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.pairs import class_table
+from kinspace._core import checks
+from kinspace._core.class_index import ClassIndex
 
-__all__ = ["mined", "multi_similarity"]
+__all__ = ["informative_pairs", "multi_similarity"]
 
 
 @torch.no_grad()
@@ -25,8 +25,7 @@ def multi_similarity(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The class of each sample (batch, P), which of it to keep as positives, and which negatives.
 
-    The first two are as `kinspace.pairs.class_table` gives them, the last is a mask (batch,
-    batch). margin None keeps all.
+    The first two are indices and a mask, the last a mask (batch, batch). margin None keeps all.
 
     >>> s = torch.tensor([[1.0, 0.9, 0.2], [0.9, 1.0, 0.85], [0.2, 0.85, 1.0]])
     >>> index, pulled, pushed = multi_similarity(s, torch.tensor([0, 0, 1]))
@@ -42,26 +41,21 @@ def multi_similarity(
             f"got {tuple(similarities.shape)}"
         )
     if margin is not None:
-        checks.finite("margin", margin)
-    index, positive = class_table(labels)
-    pulled, pushed, _ = mined(similarities, index, positive, margin)
-    return index, pulled < math.inf, pushed > -math.inf
+        checks.number("margin", margin)
+    index = ClassIndex(checks.labels(similarities, labels))
+    return index.positives[0], *informative_pairs(similarities, index, margin)
 
 
 @torch.no_grad()
-def mined(
-    similarities: Tensor, index: Tensor, positive: Tensor, margin: float | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The similarities to pull (batch, class) and to push (batch, batch), and who has both.
-
-    Those not kept are infinite, inf among the first and -inf among the second.
-    """
-    pulled = similarities.gather(1, index).masked_fill_(~positive, math.inf)
-    pushed = similarities.scatter(1, index, -math.inf)
-    least, most = pulled.amin(1, keepdim=True), pushed.amax(1, keepdim=True)
+def informative_pairs(
+    similarities: Tensor, index: ClassIndex, margin: float | None
+) -> tuple[Tensor, Tensor]:
+    """Masks of the positives (batch, P), as in `index.positives`, and negatives (batch, batch)."""
+    members, positives = index.positives
     if margin is None:
-        return pulled, pushed, least - most < math.inf
-    # a row without positives keeps no negative, and the other way round
-    pulled.masked_fill_(pulled >= most + margin, math.inf)
-    pushed.masked_fill_(pushed <= least - margin, -math.inf)
-    return pulled, pushed, least - most < margin
+        return positives, index.different
+    near = similarities.gather(1, members)
+    # a row without positives keeps no negative, and the other way round; NaN is kept
+    least = near.masked_fill(~positives, math.inf).amin(1, keepdim=True)
+    most = similarities.masked_fill(index.same, -math.inf).amax(1, keepdim=True)
+    return positives & ~(near >= most + margin), index.different & ~(similarities <= least - margin)

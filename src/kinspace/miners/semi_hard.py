@@ -10,10 +10,10 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace import checks
-from kinspace.distances import squared_distances
-from kinspace.numerics import full_precision
-from kinspace.pairs import class_table
+from kinspace._core import checks
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.pairwise import squared_distances
+from kinspace._core.precision import full_precision
 
 __all__ = ["semi_hard", "semi_hard_negatives"]
 
@@ -27,21 +27,22 @@ def semi_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
     tensor([[0, 1, 3],
             [1, 0, 3]])
     """
-    labels = checks.with_labels(embeddings, labels)
-    index, real = class_table(labels)
-    negative, has_negative = semi_hard_negatives(squared_distances(embeddings), index)
-    anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(index)
-    used = real & has_negative[:, None]
-    return torch.stack([anchors, index, negative], dim=2)[used]
+    labels = checks.labels(embeddings, labels)
+    members, positive = ClassIndex(labels).positives
+    negative, has_negative = semi_hard_negatives(squared_distances(embeddings), members)
+    anchors = torch.arange(len(labels), device=labels.device)[:, None].expand_as(members)
+    used = positive & has_negative[:, None]
+    return torch.stack([anchors, members, negative], dim=2)[used]
 
 
-def semi_hard_negatives(distances: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """For each sample of the class table its negative, as a positive, and which rows have any."""
-    farthest = distances.scatter(1, index, -math.inf).max(1)
-    ordered, order = distances.scatter(1, index, math.inf).sort(stable=True, dim=1)
+@torch.no_grad()
+def semi_hard_negatives(distances: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
+    """For each sample of the class (batch, P), as a positive, its negative; which rows have any."""
+    farthest = distances.scatter(1, members, -math.inf).max(1)
+    ordered, order = distances.scatter(1, members, math.inf).sort(stable=True, dim=1)
     # the first distance beyond the positive: a negative's, or the infinity of a non-negative
-    place = torch.searchsorted(ordered, distances.gather(1, index), right=True)
-    place.clamp_(max=len(distances) - 1)  # of a distance that is not finite
+    place = torch.searchsorted(ordered, distances.gather(1, members), right=True)
+    place = place.clamp(max=len(distances) - 1)  # of a distance that is not finite
     beyond = ordered.gather(1, place) < math.inf
     chosen = torch.where(beyond, order.gather(1, place), farthest.indices[:, None])
-    return chosen, farthest.values > -math.inf
+    return chosen, farthest.values != -math.inf

@@ -5,10 +5,10 @@ from kinspace.models.embedder import Embedder, make_embedder
 from kinspace.models.ensembles import Attention
 from kinspace.models.googlenet import GoogLeNet
 from kinspace.models.head import POOLINGS, Head, pool
+from kinspace.models.mnist_convnet import MnistConvNet
+from kinspace.models.parameter_groups import batch_norms, freeze_batch_norm, parameter_groups
 from kinspace.models.preprocessing import Preprocessing
-from kinspace.models.roles import batch_norms, freeze_batch_norm, roles
 from kinspace.models.small import SmallNet
-from kinspace.models.two_conv import TwoConv
 from kinspace.models.weights import load_weights, read_weights, save_weights
 
 __all__ = [
@@ -19,16 +19,16 @@ __all__ = [
     "Embedder",
     "GoogLeNet",
     "Head",
+    "MnistConvNet",
     "Preprocessing",
     "SmallNet",
-    "TwoConv",
     "batch_norms",
     "freeze_batch_norm",
     "load_weights",
     "make_backbone",
     "make_embedder",
+    "parameter_groups",
     "pool",
     "read_weights",
-    "roles",
     "save_weights",
 ]

@@ -18,30 +18,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.models.ensembles import Attention
-from kinspace.models.googlenet import GoogLeNet
-from kinspace.models.preprocessing import Preprocessing
-from kinspace.models.small import SmallNet
-from kinspace.models.two_conv import TwoConv
-from kinspace.models.weights import read_weights, take_weights
-from kinspace.models.zoo import (
+from kinspace.models.external import (
     Trunk,
     convolutions,
     from_timm,
     from_torchvision,
-    recolored,
     run_features,
     timm_names,
     torchvision_names,
 )
+from kinspace.models.googlenet import GoogLeNet
+from kinspace.models.mnist_convnet import MnistConvNet
+from kinspace.models.preprocessing import Preprocessing
+from kinspace.models.small import SmallNet
+from kinspace.models.weights import read_weights, take_weights
 
 __all__ = ["BACKBONES", "Backbone", "count_learners", "find_backbone", "make_backbone"]
 
 BACKBONES: dict[str, Callable[..., Any]] = {
     "googlenet": GoogLeNet,
     "small": SmallNet,
-    "two_conv": TwoConv,
+    "mnist_convnet": MnistConvNet,
 }
 LIBRARIES = {"timm": (timm_names, from_timm), "torchvision": (torchvision_names, from_torchvision)}
 DEPTHS = 3  # of those of our nets that have any
@@ -117,7 +116,7 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
 
     weights: a safetensors file with the keys of the model, or one an Embedder was saved to. Every
     key must fit; those of a classifier are left out and named in `ignored`. With another number of
-    in_channels the first convolution is fitted (`zoo.recolored`). options go to the model.
+    in_channels timm's `adapt_input_conv` fits the first convolution. options go to the model.
     attention: so many learners by masks, 0: none; depths: learners at several depths.
 
     >>> backbone = make_backbone("small", options={"width": 8})
@@ -127,7 +126,7 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
     Traceback (most recent call last):
     ValueError: unknown backbone 'googlnet'; did you mean 'googlenet'...
     """
-    checks.whole("in_channels", in_channels, at_least=1)
+    checks.integer("in_channels", in_channels, at_least=1)
     if pretrained and weights is not None:
         raise ValueError("expected pretrained or a weights file, got both: choose one")
     options = dict(options or {})
@@ -153,7 +152,7 @@ def count_learners(name: str, attention: int, *, depths: bool) -> int:
     >>> count_learners("small", 8, depths=False), count_learners("googlenet", 0, depths=True)
     (8, 3)
     """
-    if not checks.whole("attention", attention, at_least=0) and not depths:
+    if not checks.integer("attention", attention, at_least=0) and not depths:
         return 0
     able = [known for known, net in BACKBONES.items() if hasattr(net, "late")]
     if name not in able:
@@ -250,5 +249,7 @@ def _load(
     for name, first in convolutions(trunk)[:1]:
         found = weights.get(f"{name}.weight")
         if found is not None and found.shape[1:2] == (3,) and first.in_channels != 3:
-            weights[f"{name}.weight"] = recolored(found, first.in_channels)
+            from timm.models import adapt_input_conv
+
+            weights[f"{name}.weight"] = adapt_input_conv(first.in_channels, found)
     return (*sorted(ignored), *take_weights(trunk, weights, source=str(path), spare=classifier))

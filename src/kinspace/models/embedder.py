@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.models.backbones import Backbone, make_backbone
 from kinspace.models.head import Head
+from kinspace.models.parameter_groups import batch_norms, freeze_batch_norm
 from kinspace.models.preprocessing import Preprocessing
-from kinspace.models.roles import batch_norms, freeze_batch_norm
 
 __all__ = ["Embedder", "checked_scales", "make_embedder"]
 
@@ -119,7 +119,7 @@ class Embedder(nn.Module):
     def config(self) -> dict[str, Any]:
         """Plain values, for JSON, from which `make_embedder` builds the same module.
 
-        >>> model = make_embedder({"backbone": {"name": "two_conv"}, "head": {"dim": 2}})
+        >>> model = make_embedder({"backbone": {"name": "mnist_convnet"}, "head": {"dim": 2}})
         >>> sorted(model.config()["head"])
         ['dim', 'dropout', 'normalize', 'pooling', 'seed']
         """
@@ -144,7 +144,7 @@ def checked_scales(scales: Sequence[float]) -> tuple[float, ...]:
     if not scales:
         raise ValueError("scales: expected one or more factors, got none")
     for scale in scales:
-        if not 0.25 <= checks.finite("scales", scale) <= 4:
+        if not 0.25 <= checks.number("scales", scale) <= 4:
             raise ValueError(f"scales: expected factors from 0.25 to 4, got {scale:g}")
     return tuple(map(float, scales))
 
@@ -174,9 +174,9 @@ def make_embedder(
     (64, 315792)
     """
     for part, given in config.items():
-        known = checks.named("part of a model", part, KEYS)
+        known = checks.lookup("part of a model", part, KEYS)
         for key in given:
-            checks.named(f"option of the {part}", key, dict.fromkeys(known))
+            checks.lookup(f"option of the {part}", key, dict.fromkeys(known))
     of_backbone, of_head = config.get("backbone", {}), config.get("head", {})
     if "name" not in of_backbone:
         raise ValueError("backbone: expected a name, there is none")

@@ -28,11 +28,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace.data.transforms import NORMALIZATIONS
-from kinspace.models import kernels
-from kinspace.models.bias_relu import bias_relu, join_bias_relu, split_bias_relu
 from kinspace.models.ensembles import Attention
-from kinspace.models.lrn import LocalResponseNorm
-from kinspace.models.max_pool import MaxPool
+from kinspace.models.layers import (
+    LocalResponseNorm,
+    MaxPool,
+    bias_relu,
+    join_bias_relu,
+    split_bias_relu,
+)
 from kinspace.models.preprocessing import Preprocessing
 
 __all__ = ["GoogLeNet"]
@@ -65,8 +68,6 @@ class ConvReLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, inputs, height, width) -> (batch, outputs, height, width)."""
         conv = self.conv
-        if not kernels.ready(x):
-            return conv(x).relu_()  # type: ignore[no-any-return]
         y = functional.conv2d(x, conv.weight, None, conv.stride, conv.padding)
         return bias_relu(y, conv.bias)  # type: ignore[arg-type]
 
@@ -85,22 +86,16 @@ class Inception(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, inputs, height, width) -> (batch, the branches' channels, height, width)."""
-        if kernels.ready(x):
-            return self._in_fewer_passes(x)
-        branches = (self.branch1, self.branch2, self.branch3, self.branch4)
-        return torch.cat([branch(x) for branch in branches], 1)
-
-    def _in_fewer_passes(self, x: Tensor) -> Tensor:
-        """The three 1x1 convolutions of x as one; the branches' ends written side by side."""
+        # The three 1x1 convolutions of x as one; the ends of the branches written side by side.
         firsts: list[Any] = [self.branch1.conv, self.branch2[0].conv, self.branch3[0].conv]
         lasts: list[Any] = [self.branch2[1].conv, self.branch3[1].conv, self.branch4[1].conv]
         y = functional.conv2d(x, torch.cat([conv.weight for conv in firsts]))
-        one, *rest = split_bias_relu(y, [conv.bias for conv in firsts])
+        one, *rest = split_bias_relu(y, *(conv.bias for conv in firsts))
         maps = [
             functional.conv2d(inputs, conv.weight, padding=conv.padding)
             for inputs, conv in zip((*rest, self.branch4[0](x)), lasts, strict=True)
         ]
-        return join_bias_relu(one, maps, [conv.bias for conv in lasts])
+        return join_bias_relu(one, *maps, *(conv.bias for conv in lasts))
 
 
 class GoogLeNet(nn.Module):

@@ -9,11 +9,11 @@ Pooling, over the positions of a map or the patches of a transformer:
     token   a transformer's first token (the class token), not a pooling over patches
 
 In training the embeddings have length 1 if `normalize` is true, or the length it gives; in eval
-mode always 1. With `groups` (`kinspace.learners`: how many, or their sizes) each group of
+mode always 1. With `groups` (how many, or their sizes: `_core.subembeddings`) each group of
 dimensions is normalized by itself, all to one length, so that the whole has it as before. Losses
 on inner products (N-pair, ALMN) live or die by the length: of unnormalized embeddings `calibrate`
 sets the one they start with. The layer starts from a normal distribution of variance 1 / dim, which
-keeps the length of its input on average, and bias 0, or from `discriminate`.
+keeps the length of its input on average, and bias 0, or from `init_from_lda`.
 
 A backbone with learners (`kinspace.models.ensembles`) gives a map for each; their pooled features
 stand in a row, and the layer makes each group of dimensions of one learner's.
@@ -27,11 +27,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.learners import group_sizes, unit_groups
-from kinspace.models.discriminant import discriminants
+from kinspace._core import checks
+from kinspace._core.precision import upcast_half
+from kinspace._core.subembeddings import group_sizes, unit_groups
 from kinspace.models.ensembles import LearnerLayers, learner_sizes
-from kinspace.numerics import raise_half
+from kinspace.models.lda import lda_projection
 
 __all__ = ["POOLINGS", "Head", "pool"]
 
@@ -48,7 +48,7 @@ def pool(features: Tensor, pooling: str = "avg", *, prefix_tokens: int = 0) -> T
     tensor([[5.]])
     """
     checks.choice("pooling", pooling, POOLINGS)
-    features = raise_half(features)  # a mean over positions has more digits than bfloat16
+    features = upcast_half(features)  # a mean over positions has more digits than bfloat16
     if features.ndim == 2:
         return features
     if features.ndim not in (3, 4):
@@ -100,16 +100,16 @@ class Head(nn.Module):
         super().__init__()
         inputs = list(in_features) if isinstance(in_features, Sequence) else [in_features]
         for features in inputs:
-            checks.whole("in_features", features, at_least=1)
+            checks.integer("in_features", features, at_least=1)
         if dim is not None:
-            checks.whole("dim", dim, at_least=1)
-        if checks.finite("dropout", dropout, at_least=0) >= 1:
+            checks.integer("dim", dim, at_least=1)
+        if checks.number("dropout", dropout, at_least=0) >= 1:
             raise ValueError(f"dropout: expected a share below 1, got {dropout!r}")
         self.pooling = checks.choice("pooling", pooling, POOLINGS)
         self.normalize = bool(normalize)
         self.length = checks.positive("normalize", float(normalize) or 1.0)  # true is 1
-        self.seed = checks.whole("seed", seed, at_least=0)
-        self.prefix_tokens = checks.whole("prefix_tokens", prefix_tokens, at_least=0)
+        self.seed = checks.integer("seed", seed, at_least=0)
+        self.prefix_tokens = checks.integer("prefix_tokens", prefix_tokens, at_least=0)
         self.dim = sum(inputs) if dim is None else dim
         self.groups = None if groups is None else group_sizes(groups, self.dim)
         sizes = [self.dim]
@@ -135,7 +135,7 @@ class Head(nn.Module):
         embeddings = self.dropout(pooled)
         if self.linear is not None:
             embeddings = self.linear(embeddings)
-        embeddings = raise_half(embeddings)
+        embeddings = upcast_half(embeddings)
         if normalize is None and not self.training:
             return self._unit(embeddings)
         wanted = self.normalize if normalize is None else normalize
@@ -177,11 +177,11 @@ class Head(nn.Module):
             parameter.mul_(norm / before)
         return before
 
-    def discriminate(self, pooled: Tensor, labels: Tensor, *, shrinkage: float = 0.3) -> None:
-        """Start the embedding layer from `discriminants` of pooled features and their classes."""
+    def init_from_lda(self, pooled: Tensor, labels: Tensor, *, shrinkage: float = 0.3) -> None:
+        """Start the embedding layer from an LDA of pooled features and their classes (`lda`)."""
         if not isinstance(self.linear, nn.Linear):
-            raise ValueError("discriminate: expected a head with one embedding layer")
-        weight, bias = discriminants(pooled, labels, self.dim, shrinkage=shrinkage)
+            raise ValueError("init_from_lda: expected a head with one embedding layer")
+        weight, bias = lda_projection(pooled, labels, self.dim, shrinkage=shrinkage)
         with torch.no_grad():
             self.linear.weight.copy_(weight)
             self.linear.bias.copy_(bias)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.transforms import NORMALIZATIONS
 from kinspace.models.ensembles import Attention
 from kinspace.models.preprocessing import Preprocessing
@@ -62,9 +62,9 @@ class SmallNet(nn.Module):
         self, *, width: int = 16, blocks: int = 1, size: int = 96, in_channels: int = 3
     ) -> None:
         super().__init__()
-        checks.whole("width", width, at_least=1)
-        checks.whole("blocks", blocks, at_least=1)
-        checks.whole("size", size, at_least=8)
+        checks.integer("width", width, at_least=1)
+        checks.integer("blocks", blocks, at_least=1)
+        checks.integer("size", size, at_least=8)
         self.channels = 8 * width
         self.depths = (2 * width, 4 * width, 8 * width)
         self._blocks = blocks

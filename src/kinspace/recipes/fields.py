@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.recipes.typed import fitted, hints_of
 
 __all__ = ["above_zero", "at_least", "below_one", "typed_fields"]
@@ -37,4 +37,4 @@ def at_least(part: Any, least: int, *names: str) -> None:
     """These fields are `least` or more, or None."""
     for name in names:
         if getattr(part, name) is not None:
-            checks.finite(name, getattr(part, name), at_least=least)
+            checks.number(name, getattr(part, name), at_least=least)

@@ -1,12 +1,12 @@
 """The options of a loss, a regularizer, a sampler or a backbone of ours.
 
-They are those of its class's `__init__`, less what a run gives by itself: classes, labels, seed.
+The parameters of its class or function, less what a run gives by itself: classes, labels, seed.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinspace.recipes.typed import fitted, hints_of, known
@@ -19,12 +19,12 @@ GIVEN_BY_THE_RUN = (
 )
 
 
-def default_options(cls: type) -> dict[str, Any]:
-    """The options of a class and their defaults.
+def default_options(cls: Callable[..., Any]) -> dict[str, Any]:
+    """The options of a class or function and their defaults.
 
     >>> from kinspace.losses import NRA
     >>> default_options(NRA)
-    {'alpha': 4.0, 'eps': 0.0001, 'detach_range': False}
+    {'alpha': 4.0, 'eps': 0.0001, 'detach_range': False, 'reduction': 'mean'}
     """
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return {
@@ -34,8 +34,10 @@ def default_options(cls: type) -> dict[str, Any]:
     }
 
 
-def fitted_options(cls: type, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, each known to the class and of its type.
+def fitted_options(
+    cls: Callable[..., Any], name: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options, each known to the class or function and of its type.
 
     >>> from kinspace.losses import NRA
     >>> fitted_options(NRA, "nra", {"alpha": 2})
@@ -44,7 +46,7 @@ def fitted_options(cls: type, name: str, options: Mapping[str, Any]) -> dict[str
     Traceback (most recent call last):
     ValueError: alfa: unknown option of nra 'alfa'; did you mean 'alpha'? choose from: alpha, ...
     """
-    hints = hints_of(cls.__init__)  # type: ignore[misc]
+    hints = hints_of(cls.__init__ if isinstance(cls, type) else cls)  # type: ignore[misc]
     allowed = default_options(cls)
     return {
         known(key, key, allowed, what=f"option of {name}"): fitted(key, value, hints[key])

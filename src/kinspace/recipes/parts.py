@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kinspace import checks
+from kinspace._core import checks
+from kinspace._core.subembeddings import group_sizes
 from kinspace.data.transforms import FITS
-from kinspace.learners import group_sizes
 from kinspace.losses import LOSSES
 from kinspace.models.backbones import count_learners
 from kinspace.models.ensembles import learner_sizes
@@ -21,7 +21,7 @@ from kinspace.recipes.fields import above_zero, at_least, below_one, typed_field
 from kinspace.recipes.options import fitted_options
 from kinspace.recipes.typed import known
 from kinspace.regularizers import REGULARIZERS
-from kinspace.sampling import SAMPLERS
+from kinspace.samplers import SAMPLERS
 
 __all__ = [
     "IndexPart",
@@ -88,7 +88,7 @@ class SamplerPart:
         options = fitted_options(SAMPLERS[self.name], self.name, self.options)
         for name, value in options.items():
             if isinstance(value, int) and not isinstance(value, bool):
-                checks.whole(name, value, at_least=1)
+                checks.integer(name, value, at_least=1)
         object.__setattr__(self, "options", options)
 
 
@@ -99,12 +99,12 @@ class ModelPart:
     weights: a safetensors file; it goes before `pretrained`, which then is false. dim: of the
     embeddings, None: no embedding layer. pool: "avg", "max", "both" or "token". normalize: in
     training to `length` (at test always, to 1). groups: of dimensions, each normalized by itself;
-    how many or their sizes (`kinspace.learners`), None: the whole vector. attention: so many
+    how many or their sizes, None: the whole vector. attention: so many
     learners see the net through masks of their own, 0: none; depths: the learners sit at several
     depths of the net (`kinspace.models.ensembles`). Each takes one of the groups; depths without
     groups: one layer takes the features of all depths. start: of the embedding layer, "random", or
     from the "discriminants" of the backbone's features and the training classes
-    (`kinspace.models.discriminant`; for tests on seen classes). start_norm: the mean norm of
+    (`kinspace.models.lda`; for tests on seen classes). start_norm: the mean norm of
     the embeddings the head starts at where they are not normalized; None leaves the
     initialization. options: of the backbone.
     """

@@ -39,7 +39,7 @@ from kinspace.recipes.running import (
 from kinspace.recipes.toml import to_toml
 from kinspace.recipes.typed import fitted, known
 from kinspace.regularizers import REGULARIZERS
-from kinspace.sampling import SAMPLERS
+from kinspace.samplers import SAMPLERS
 
 __all__ = ["Recipe"]
 
@@ -138,7 +138,7 @@ class Recipe:
         {'alpha': 6.0, 'eps': 0.0001, 'detach_range': False}
         """
 
-        def full(part: Any, registry: Mapping[str, type]) -> Any:
+        def full(part: Any, registry: Mapping[str, Callable[..., Any]]) -> Any:
             options = {**default_options(registry[part.name]), **part.options}
             return replace(part, options=options)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.models.embedder import checked_scales
 from kinspace.recipes.fields import above_zero, at_least, below_one, typed_fields
 from kinspace.recipes.typed import known
@@ -71,7 +71,7 @@ class SchedulePart:
         at_least(self, 0, "warm_up", "freeze_backbone")
         above_zero(self, "factor")
         for step in self.milestones:
-            checks.whole("milestones", step, at_least=1)
+            checks.integer("milestones", step, at_least=1)
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(f"milestones: expected growing steps, got {list(self.milestones)}")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from kinspace import checks
+from kinspace._core import checks
 
 __all__ = ["fitted", "hints_of", "known"]
 
@@ -37,7 +37,7 @@ def known(key: str, word: str, allowed: Iterable[str], *, what: str) -> str:
     if not words:
         raise ValueError(f"{key}: unknown {what} {word!r}; there is none")
     try:
-        checks.named(what, word, words)
+        checks.lookup(what, word, words)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
     return word

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.draws import Draws
+from kinspace._core import checks
+from kinspace._core.rng import StepGenerator
 
 __all__ = ["CenterSample", "sample_centers"]
 
@@ -37,7 +37,7 @@ def sample_centers(
 def _centers(name: str, index: Tensor, num_centers: int) -> Tensor:
     if index.is_floating_point() or index.dtype == torch.bool or index.ndim != 1:
         raise ValueError(f"{name}: expected a vector of integers, got {index.dtype} {index.shape}")
-    if len(index):
+    if len(index) and index.is_cpu:
         low, high = torch.stack(index.aminmax()).tolist()
         if low < 0 or high >= num_centers:
             raise ValueError(f"{name}: expected 0 .. {num_centers - 1}, got {low} .. {high}")
@@ -47,7 +47,7 @@ def _centers(name: str, index: Tensor, num_centers: int) -> Tensor:
 class CenterSample(nn.Module):
     """Passes up to max_centers centers on, those of `labels` first; None passes all.
 
-    Draws depend on the seed and on the number of calls in training, both part of the state.
+    The sample depends on the seed and on the number of calls in training, both part of the state.
 
     >>> CenterSample(2)(torch.zeros(5, 3)).shape
     torch.Size([2, 3])
@@ -56,15 +56,15 @@ class CenterSample(nn.Module):
     def __init__(self, max_centers: int | None = None, *, seed: int = 0) -> None:
         super().__init__()
         if max_centers is not None:
-            checks.whole("max_centers", max_centers, at_least=2)
+            max_centers = checks.integer("max_centers", max_centers, at_least=2)
         self.max_centers = max_centers
-        self.draws = Draws(seed)
+        self.rng = StepGenerator(seed)
 
     def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
         checks.vectors("centers", centers)
         if self.max_centers is None or len(centers) <= self.max_centers:
             return centers
-        generator = self.draws(centers.device)
+        generator = self.rng(centers.device)
         chosen = sample_centers(len(centers), self.max_centers, generator=generator, include=labels)
         return centers.index_select(0, chosen)
 

@@ -9,10 +9,11 @@ layer, once, over the training set. The last term keeps the ratios of the target
 the originals; without originals it is left out (Eq. 6, the paper's "minus" variants). The
 gradient passes through mu_c.
 
-Li et al., Deep metric learning with density adaptivity, IEEE TMM 2019, Eq. 5-8. It is a
-regularizer for any loss; the paper's weight is 10 and its embeddings are unit vectors. The paper
-prints sums over the classes and over their pairs: `reduction="sum"`. Match it to the loss: beside
-a loss that is a sum over all pairs the means with weight 10 do almost nothing.
+Li et al., Deep metric learning with density adaptivity, IEEE TMM 2019, Eq. 5-8, which print these
+means over classes and over their pairs. It is a regularizer for any loss; the paper's weight is 10,
+its embeddings are unit vectors, and the losses beside it are sums over pairs or triplets, beside
+which the means with weight 10 do almost nothing. What counts is the ratio of the gradients:
+`reduction="sum"` takes the sums over classes and over pairs of classes instead.
 
 The double sum takes O(C): with a = o^eta and the projection p = (a.t / a.a) a it is
 2 (a.a) ||t - p||^2, which unlike 2 (a.a)(t.t) - 2 (a.t)^2 loses no digits as t comes to fit a.
@@ -20,15 +21,14 @@ The double sum takes O(C): with a = o^eta and the projection p = (a.t / a.a) a i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.numerics import full_precision
-from kinspace.pairs import sized_classes
-from kinspace.slopes import with_slopes
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex, class_means, class_sums
+from kinspace._core.precision import full_precision
+from kinspace._core.tracing import is_traced
 
 __all__ = ["DensityAdaptivity", "density"]
 
@@ -53,74 +53,36 @@ def density(
     tensor(-0.2500)
     """
     checks.vectors("embeddings", embeddings)
-    checks.one_of_each_class("targets", targets)
-    checks.finite("eta", eta, at_least=0)
+    checks.class_vector("targets", targets)
+    labels = checks.labels(embeddings, labels, len(targets))
+    checks.number("eta", eta, at_least=0)
     checks.choice("reduction", reduction, REDUCTIONS)
-    scale = None if original is None else _scale(original, len(targets), eta)
-    return _penalty(embeddings, labels, targets, scale, reduction)
+    present, places = ClassIndex(labels).classes
+    means, sizes = class_means(embeddings, places, len(present))
+    offsets = (embeddings - means[places]).square().sum(1)
+    densities = class_sums(offsets, places, len(present)) / sizes.clamp(min=1)  # D, (classes,)
+    counted = (sizes > 1).to(densities.dtype)
+    own = targets[present].to(densities.dtype)  # t
+    penalty = (counted * ((densities - own).square() - own)).sum()
+    count = counted.sum().clamp(min=1) if reduction == "mean" else 1
+    if original is None:
+        return penalty / count
+    scale = _checked_original(original, len(targets)).detach()[present].to(densities.dtype) ** eta
+    return penalty / count + _ratio_penalty(counted * own, counted * scale) / count**2
 
 
-def _scale(original: Tensor, num_classes: int, eta: float) -> Tensor:
-    """original^eta, of densities that are ones."""
-    checks.one_of_each_class("original", original, num_classes)
-    if not torch.compiler.is_compiling() and not bool((original >= 0).all()):
-        raise ValueError("original: expected densities of 0 or more, got a negative one or NaN")
-    return original.detach().pow(eta)
-
-
-@full_precision
-def _penalty(
-    embeddings: Tensor, labels: Tensor, targets: Tensor, scale: Tensor | None, reduction: str
-) -> Tensor:
-    """The penalty with original^eta as the scale."""
-    labels = checks.with_labels(embeddings, labels, len(targets))
-    value, by_embeddings, by_targets = _value_and_slopes(
-        embeddings, labels, targets, scale, reduction
-    )
-    return with_slopes(value, (embeddings, by_embeddings), (targets, by_targets))
-
-
-@torch.no_grad()
-def _value_and_slopes(
-    x: Tensor, labels: Tensor, targets: Tensor, scale: Tensor | None, reduction: str
-) -> tuple[Tensor, Callable[[], Tensor], Callable[[], Tensor]]:
-    classes, places, sizes = sized_classes(labels)
-    share = 1 / sizes.to(x.dtype)
-    counted = (sizes > 1).to(x.dtype)
-    count = counted.sum().clamp_(min=1) if reduction == "mean" else torch.ones_like(share[0])
-    means = x.new_zeros(len(sizes), x.shape[1]).index_add_(0, places, x).mul_(share[:, None])
-    offsets = x - means.index_select(0, places)
-    own = targets.index_select(0, classes).to(x.dtype)
-    apart = share.new_zeros(len(share)).index_add_(0, places, offsets.square().sum(1))
-    excess = torch.addcmul(-own, apart, share)  # D_c - t_c
-    value = excess.square().sub_(own).mul_(counted).sum() / count
-    steering = None
-    if scale is not None:
-        steering, ratios = _misfit(own, scale.index_select(0, classes).to(x.dtype), counted, count)
-        value += ratios
-    each = counted.div_(count)
-
-    def by_embeddings() -> Tensor:
-        # the means take no part: the offsets from them sum to 0
-        return offsets.mul_((excess * each * share).mul_(4).index_select(0, places)[:, None])
-
-    def by_targets() -> Tensor:
-        slope = excess.mul(-2).sub_(1).mul_(each)
-        if steering is not None:
-            slope += steering
-        return torch.zeros_like(targets).index_add_(0, classes, slope.to(targets.dtype))
-
-    return value, by_embeddings, by_targets
-
-
-def _misfit(own: Tensor, scale: Tensor, counted: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """The slope by the targets of what keeps their ratios, and its value."""
-    scale, own = scale * counted, own * counted
+def _ratio_penalty(targets: Tensor, scale: Tensor) -> Tensor:
+    """sum_{c,e} (a_e t_c - a_c t_e)^2 = 2 (a.a) ||t - p||^2."""
     energy = scale.square().sum()
-    along = (scale * own).sum() / energy.clamp(min=torch.finfo(own.dtype).tiny)
-    misfit = torch.addcmul(own, scale, along, value=-1)
-    weight = energy.mul_(2) / count.square()
-    return (weight * misfit).mul_(2), misfit.square().sum() * weight
+    share = (scale * targets).sum() / energy.clamp(min=torch.finfo(scale.dtype).tiny)
+    return 2 * energy * (targets - share * scale).square().sum()
+
+
+def _checked_original(original: Tensor, num_classes: int) -> Tensor:
+    checks.class_vector("original", original, num_classes)
+    if original.is_cpu and not is_traced(original) and not bool((original >= 0).all()):
+        raise ValueError("original: expected densities of 0 or more, got a negative one or NaN")
+    return original
 
 
 class DensityAdaptivity(nn.Module):
@@ -130,10 +92,11 @@ class DensityAdaptivity(nn.Module):
     relative: divide them by their mean, so that the last term does not depend on their scale.
 
     >>> penalty = DensityAdaptivity(num_classes=2)
-    >>> penalty(torch.tensor([[0.0], [2.0]]), torch.tensor([1, 1]))
-    tensor(-0.2500, grad_fn=<_SlopedBackward>)
+    >>> penalty(torch.tensor([[0.0], [2.0]]), torch.tensor([1, 1])).item()
+    -0.25
     """
 
+    takes = "embeddings"
     original: Tensor | None
 
     def __init__(
@@ -147,21 +110,25 @@ class DensityAdaptivity(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        checks.whole("num_classes", num_classes, at_least=1)
-        self.eta = checks.finite("eta", eta, at_least=0)
+        num_classes = checks.integer("num_classes", num_classes, at_least=1)
+        self.eta = checks.number("eta", eta, at_least=0)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
-        checks.finite("start", start)
-        self.targets = nn.Parameter(torch.full((num_classes,), float(start)))
+        start = float(checks.number("start", start))
+        self.targets = nn.Parameter(torch.full((num_classes,), start))
         if original is not None:
-            _scale(original, num_classes, eta)
-            original = original.detach().clone()
+            original = _checked_original(original, num_classes).detach().clone()
             original = original / original.mean() if relative else original
         self.register_buffer("original", original)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        checks.vectors("embeddings", embeddings)
-        scale = None if self.original is None else self.original.pow(self.eta)
-        return _penalty(embeddings, labels, self.targets, scale, self.reduction)
+        return density(
+            embeddings,
+            labels,
+            self.targets,
+            self.original,
+            eta=self.eta,
+            reduction=self.reduction,
+        )
 
     def extra_repr(self) -> str:
-        return f"num_classes={len(self.targets)}, eta={self.eta}, reduction={self.reduction!r}"
+        return f"num_classes={len(self.targets)}, {options_repr(self, 'eta', 'reduction')}"

@@ -14,10 +14,11 @@ import math
 
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.distances import squared_distances
-from kinspace.numerics import full_precision, log_sum_exp, zero_of
-from kinspace.pairs import off_diagonal
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.pairwise import fill_diagonal, squared_distances
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import zero_with_grad
 
 __all__ = ["Entropy", "entropy"]
 
@@ -33,9 +34,10 @@ def entropy(embeddings: Tensor, *, bandwidth: float = 1.0) -> Tensor:
     checks.vectors("embeddings", embeddings)
     checks.positive("bandwidth", bandwidth)
     if len(embeddings) == 1:
-        return zero_of(embeddings)
-    logits = off_diagonal(squared_distances(embeddings)) * (-0.5 / bandwidth**2)
-    return log_sum_exp(logits).mean() - math.log(len(embeddings) - 1)
+        return zero_with_grad(embeddings)
+    logits = squared_distances(embeddings) * (-0.5 / bandwidth**2)  # (batch, batch)
+    logs = fill_diagonal(logits, -math.inf).logsumexp(1)
+    return logs.mean() - math.log(len(embeddings) - 1)
 
 
 class Entropy(nn.Module):
@@ -45,6 +47,8 @@ class Entropy(nn.Module):
     Entropy(bandwidth=0.5)
     """
 
+    takes = "embeddings"
+
     def __init__(self, *, bandwidth: float = 1.0) -> None:
         super().__init__()
         self.bandwidth = checks.positive("bandwidth", bandwidth)
@@ -53,4 +57,4 @@ class Entropy(nn.Module):
         return entropy(embeddings, bandwidth=self.bandwidth)
 
     def extra_repr(self) -> str:
-        return f"bandwidth={self.bandwidth}"
+        return options_repr(self, "bandwidth")

@@ -15,16 +15,14 @@ first paper has; we have not seen them in its print.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.distances import distances_with_pull
-from kinspace.numerics import full_precision
-from kinspace.pairs import different_pairs
-from kinspace.slopes import unit_with_pull, with_slopes
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.normalization import unit
+from kinspace._core.pairwise import fill_diagonal, squared_distances
+from kinspace._core.precision import full_precision
 
 __all__ = ["GlobalStatistics", "global_statistics"]
 
@@ -38,54 +36,32 @@ def global_statistics(
     One pair of a class at 1/2 and two of different classes, at 0 and 1/2: variance 1/16, and a
     hinge of 1/2 - 1/4 + 0.4.
 
+    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     >>> global_statistics(x, torch.tensor([0, 0, 1]))
     tensor(0.5825)
     """
     _check_options(margin, mean_weight)
-    labels = checks.with_labels(embeddings, labels)
-    value, slope = _value_and_slope(embeddings, labels, margin, mean_weight)
-    return with_slopes(value, (embeddings, slope))
+    labels = checks.labels(embeddings, labels)
+    distances = squared_distances(unit(embeddings)) / 4  # (batch, batch)
+    different = ClassIndex(labels).different
+    same = fill_diagonal(~different, False)
+    near, near_variance = _mean_and_variance(distances, same)
+    far, far_variance = _mean_and_variance(distances, different)
+    hinge = (near - far + margin).relu() * (same.any() & different.any())
+    return near_variance + far_variance + mean_weight * hinge
 
 
-@torch.no_grad()
-def _value_and_slope(
-    embeddings: Tensor, labels: Tensor, margin: float, mean_weight: float
-) -> tuple[Tensor, Callable[[], Tensor]]:
-    x, to_embeddings = unit_with_pull(embeddings)
-    squares, to_units = distances_with_pull(x)
-    quarters = squares.mul_(0.25)
-    different = different_pairs(labels)
-    same = different.logical_not().fill_diagonal_(False)
-    pull, near, pull_variance, pairs = _statistics(quarters, same)
-    push, far, push_variance, others = _statistics(quarters, different)
-    both = (pairs > 0) & (others > 0)
-    hinge = (near - far + margin).relu_() * both
-    value = torch.add(pull_variance + push_variance, hinge, alpha=mean_weight)
-
-    def slope() -> Tensor:
-        # a variance has no slope by its own mean
-        step = hinge.sign() * (mean_weight / 2)
-        by_pull = pull.add_(step).div_(2 * pairs)
-        by_push = push.sub_(step).div_(2 * others)
-        by_squares = torch.where(same, by_pull, by_push).fill_diagonal_(0)
-        return to_embeddings(to_units(by_squares))
-
-    return value, slope
-
-
-def _statistics(values: Tensor, kept: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The values less the mean of those kept, 0 for others; this mean, variance and number."""
-    count = kept.sum()
-    some = count.clamp(min=1)
-    mean = (values * kept).sum() / some
-    offsets = (values - mean).mul_(kept)
-    return offsets, mean, offsets.square().sum() / some, count
+def _mean_and_variance(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the values that the mask keeps; 0 over none."""
+    count = mask.sum().clamp(min=1)
+    mean = (values * mask).sum() / count
+    return mean, ((values - mean) * mask).square().sum() / count
 
 
 def _check_options(margin: float, mean_weight: float) -> None:
-    checks.finite("margin", margin)
-    checks.finite("mean_weight", mean_weight, at_least=0)
+    checks.number("margin", margin)
+    checks.number("mean_weight", mean_weight, at_least=0)
 
 
 class GlobalStatistics(nn.Module):
@@ -94,6 +70,8 @@ class GlobalStatistics(nn.Module):
     >>> GlobalStatistics(margin=0.2)
     GlobalStatistics(margin=0.2, mean_weight=0.8)
     """
+
+    takes = "embeddings"
 
     def __init__(self, *, margin: float = 0.4, mean_weight: float = 0.8) -> None:
         super().__init__()
@@ -106,4 +84,4 @@ class GlobalStatistics(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}, mean_weight={self.mean_weight}"
+        return options_repr(self, "margin", "mean_weight")

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.distances import euclidean_distances
-from kinspace.numerics import full_precision, unit, zero_of
-from kinspace.pairs import off_diagonal
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.normalization import unit
+from kinspace._core.pairwise import euclidean_distances, off_diagonal
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import zero_with_grad
 from kinspace.regularizers.center_sample import CenterSample
 
 __all__ = ["HypersphericalEnergy", "chords", "hyperspherical_energy"]
@@ -36,11 +38,15 @@ def hyperspherical_energy(centers: Tensor, *, power: float = 1.0) -> Tensor:
     tensor(0.5000)
     """
     checks.vectors("centers", centers)
-    checks.finite("power", power, at_least=0)
+    checks.number("power", power, at_least=0)
     if len(centers) == 1:
-        return zero_of(centers)
+        return zero_with_grad(centers)
     lengths = chords(centers).clamp(min=SHORTEST)
-    return lengths.pow(-power).mean() if power else -lengths.log().mean()
+    return (
+        -lengths.log().mean()
+        if isinstance(power, (int, float)) and power == 0
+        else lengths.pow(-power).mean()
+    )
 
 
 def chords(centers: Tensor) -> Tensor:
@@ -56,20 +62,22 @@ class HypersphericalEnergy(nn.Module):
       power=2.0
       (sample): CenterSample(
         max_centers=None
-        (draws): Draws(seed=0)
+        (rng): StepGenerator(seed=0)
       )
     )
     """
+
+    takes = "centers"
 
     def __init__(
         self, *, power: float = 1.0, max_centers: int | None = None, seed: int = 0
     ) -> None:
         super().__init__()
-        self.power = checks.finite("power", power, at_least=0)
+        self.power = checks.number("power", power, at_least=0)
         self.sample = CenterSample(max_centers, seed=seed)
 
     def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
         return hyperspherical_energy(self.sample(centers, labels), power=self.power)
 
     def extra_repr(self) -> str:
-        return f"power={self.power}"
+        return options_repr(self, "power")

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.numerics import full_precision
-from kinspace.pairs import different_pairs
+from kinspace._core import checks
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.precision import full_precision
 
 __all__ = ["Orthogonal", "orthogonal"]
 
@@ -30,8 +30,8 @@ def orthogonal(embeddings: Tensor, labels: Tensor) -> Tensor:
     >>> orthogonal(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
     tensor(1.5000)
     """
-    labels = checks.with_labels(embeddings, labels)
-    different = different_pairs(labels)
+    labels = checks.labels(embeddings, labels)
+    different = ClassIndex(labels).different
     products = (embeddings @ embeddings.T).masked_fill(~different, 0)
     count = different.sum()
     first = products.sum() / count.clamp(min=1)
@@ -46,6 +46,8 @@ class Orthogonal(nn.Module):
     >>> Orthogonal()
     Orthogonal()
     """
+
+    takes = "embeddings"
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return orthogonal(embeddings, labels)

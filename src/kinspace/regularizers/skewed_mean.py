@@ -6,8 +6,8 @@
 
 s_ij is the cosine of centers i and j. The larger g or t, the more the nearest centers count.
 
-Skewed-mean paper (its file is titled after another paper), Eq. 7-8. Where we deviate from the
-print:
+Skewed-mean paper (its file is titled after another paper), Eq. 7-8. Deviations
+from print:
 - Eq. 8's R1 has a margin inside the exponent, where it only adds a constant; the second form is
   the one in which a margin matters. The mean (Eq. 7) in place of the sum makes R1 the log-exp
   mean it is called, and comparable between numbers of classes.
@@ -22,16 +22,18 @@ number of ordered pairs, MHE_s = n PM_{-s}(d)^{-s}, MHE_0 = -n log PM_0(d).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.numerics import full_precision, log1p_sum_exp, log_exp_mean, power_mean, unit, zero_of
-from kinspace.pairs import off_diagonal
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.logsumexp import log1p_sum_exp
+from kinspace._core.normalization import unit
+from kinspace._core.pairwise import off_diagonal
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import zero_with_grad
+from kinspace.numerics import log_exp_mean, power_mean
 from kinspace.regularizers.center_sample import CenterSample
-from kinspace.slopes import unit_with_pull, with_slopes, without_zero
 
 __all__ = ["LogExpSpread", "PowerSpread", "log_exp_spread", "power_spread"]
 
@@ -49,7 +51,7 @@ def log_exp_spread(
     checks.vectors("centers", centers)
     _check_sharpness(sharpness, margin)
     if len(centers) == 1:
-        return zero_of(centers)
+        return zero_with_grad(centers)
     cosines = _cosines(centers)
     if margin is None:
         return log_exp_mean(cosines, sharpness).mean()
@@ -67,32 +69,9 @@ def power_spread(centers: Tensor, *, power: float = 4.0) -> Tensor:
     checks.vectors("centers", centers)
     _check_power(power)
     if len(centers) == 1:
-        return zero_of(centers)
-    if power > 1:
-        value, slope = _power_mean(centers, power)
-        return with_slopes(value, (centers, slope))
+        return zero_with_grad(centers)
     # rounding may take a cosine a little below -1
     return power_mean(((1 + _cosines(centers)) / 2).clamp(min=0).flatten(), power)
-
-
-@torch.no_grad()
-def _power_mean(centers: Tensor, power: float) -> tuple[Tensor, Callable[[], Tensor]]:
-    """R2 of a power above 1, where a zero adds nothing, to the gradient neither."""
-    directions, pull = unit_with_pull(centers)
-    half = directions.new_full((len(centers),), 0.5)
-    ratios = torch.addmm(half, directions, directions.T, alpha=0.5)
-    ratios.relu_().fill_diagonal_(0)  # rounding may take a cosine a little below -1
-    top = ratios.amax()
-    ratios.div_(without_zero(top))  # the largest 1: its power neither overflows nor vanishes
-    slopes = ratios.pow(power - 1)
-    total = ratios.mul_(slopes).sum().clamp_(min=1)  # below 1 where all are 0
-    root = total.div(len(centers) * (len(centers) - 1)).pow_(1 / power)
-
-    def slope() -> Tensor:
-        # (1 + s)/2 halves the slope, the two orders of a pair double it
-        return pull((slopes @ directions).mul_(root / total))
-
-    return root * top, slope
 
 
 def _cosines(centers: Tensor) -> Tensor:
@@ -101,12 +80,12 @@ def _cosines(centers: Tensor) -> Tensor:
 
 
 def _check_sharpness(sharpness: float, margin: float | None) -> None:
-    checks.finite("sharpness", sharpness)
+    checks.number("sharpness", sharpness)
     if margin is not None:
-        checks.finite("margin", margin)
-        if sharpness == 0:
+        checks.number("margin", margin)
+        if not isinstance(sharpness, Tensor) and sharpness == 0:
             raise ValueError("sharpness: expected a number other than 0 with a margin, got 0")
-    if sharpness <= 0:
+    if not isinstance(sharpness, Tensor) and sharpness <= 0:
         warnings.warn(
             f"log_exp_spread with sharpness {sharpness:g} <= 0 collapses the centers onto one or "
             "two points when minimized; choose a sharpness above 0",
@@ -115,8 +94,8 @@ def _check_sharpness(sharpness: float, margin: float | None) -> None:
 
 
 def _check_power(power: float) -> None:
-    checks.finite("power", power)
-    if power <= 1:
+    checks.number("power", power)
+    if not isinstance(power, Tensor) and power <= 1:
         warnings.warn(
             f"power_spread with power {power:g} <= 1 collapses the centers onto one or two points "
             "when minimized; choose a power above 1",
@@ -134,6 +113,8 @@ class LogExpSpread(nn.Module):
     >>> LogExpSpread()(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     tensor(0.)
     """
+
+    takes = "centers"
 
     def __init__(
         self,
@@ -154,7 +135,7 @@ class LogExpSpread(nn.Module):
         return log_exp_spread(centers, sharpness=self.sharpness, margin=self.margin)
 
     def extra_repr(self) -> str:
-        return f"sharpness={self.sharpness}, margin={self.margin}"
+        return options_repr(self, "sharpness", "margin")
 
 
 class PowerSpread(nn.Module):
@@ -164,6 +145,8 @@ class PowerSpread(nn.Module):
     >>> PowerSpread()(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     tensor(0.5000)
     """
+
+    takes = "centers"
 
     def __init__(
         self, *, power: float = 4.0, max_centers: int | None = None, seed: int = 0
@@ -177,4 +160,4 @@ class PowerSpread(nn.Module):
         return power_spread(self.sample(centers, labels), power=self.power)
 
     def extra_repr(self) -> str:
-        return f"power={self.power}"
+        return options_repr(self, "power")

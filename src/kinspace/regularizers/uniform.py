@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinspace import checks
-from kinspace.numerics import full_precision, zero_of
+from kinspace._core import checks
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import zero_with_grad
 from kinspace.regularizers.center_sample import CenterSample
 from kinspace.regularizers.hyperspherical_energy import chords
 
@@ -32,7 +33,7 @@ def uniform_spread(centers: Tensor) -> Tensor:
     """
     checks.vectors("centers", centers)
     if len(centers) == 1:
-        return zero_of(centers)
+        return zero_with_grad(centers)
     return (chords(centers) + 1).reciprocal().mean()
 
 
@@ -43,6 +44,8 @@ class UniformSpread(nn.Module):
     >>> UniformSpread()(torch.tensor([[1.0, 0.0], [-3.0, 0.0]]))
     tensor(0.3333)
     """
+
+    takes = "centers"
 
     def __init__(self, *, max_centers: int | None = None, seed: int = 0) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace.numerics import unit
+from kinspace._core.normalization import unit
 from kinspace.table import EmbeddingTable
 
 __all__ = ["Case", "retrieval_cases"]

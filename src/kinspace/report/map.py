@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kinspace._core.normalization import unit
 from kinspace.data.pictures import Pictures
 from kinspace.evaluation.neighbors import nearest
-from kinspace.numerics import unit
 from kinspace.report.thumbnails import sheet, tile_side
 from kinspace.table import EmbeddingTable
 

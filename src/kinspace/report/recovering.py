@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data import Dataset
 from kinspace.evaluation.hierarchy import merged_pairs, recovery_error
 from kinspace.evaluation.summary import Tell, plain

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kinspace.clustering.kmeans import class_kmeans
 from kinspace.evaluation.classification import (
     error_rate,
     knc_predict,
@@ -22,7 +23,6 @@ from kinspace.evaluation.classification import (
     nearest_mean_predict,
     soft_knn_predict,
 )
-from kinspace.kmeans import class_kmeans
 
 __all__ = ["classification_errors"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.opening import BUILT_IN
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.figures import draw_figures
@@ -98,7 +98,7 @@ def reproduce(
     was run with other settings), keep_runs (False: remove a run's folder when it is recorded).
     """
     for option in options:
-        checks.named("option", option, _Options.__dataclass_fields__)
+        checks.lookup("option", option, _Options.__dataclass_fields__)
     return _Work.prepare(name, data, _Options(**options), progress).run()
 
 
@@ -125,7 +125,7 @@ class _Work:
         experiment = name if isinstance(name, Experiment) else read_experiment(name)
         place = _place(experiment, data)
         experiment = experiment.on(data_name(place))
-        checks.whole("jobs", options.jobs, at_least=1)
+        checks.integer("jobs", options.jobs, at_least=1)
         chosen = experiment.only(options.only)
         if options.validate is not None:
             chosen = replace(chosen, validate=options.validate)
@@ -237,7 +237,7 @@ def _place(experiment: Experiment, data: str | None) -> str:
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
     if isinstance(seeds, int):
-        return list(range(checks.whole("seeds", seeds, at_least=1)))
+        return list(range(checks.integer("seeds", seeds, at_least=1)))
     return list(seeds)
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Vectors, vectors_of
 from kinspace.evaluation.similarity import Space
 from kinspace.search.index import Where
@@ -80,7 +80,7 @@ class Columns:
         known = {"label": self.labels, **self.attributes}
         fits = np.ones(len(self), bool)
         for name, values in where.items():
-            column = checks.named("attribute", name, known)
+            column = checks.lookup("attribute", name, known)
             texts, wants = column.dtype.kind == "U", wanted(values)
             # numpy would compare numbers with words as words
             fits &= np.isin(column, [value for value in wants if isinstance(value, str) == texts])

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Vectors
 from kinspace.evaluation.similarity import Rows, Space
 from kinspace.search.columns import Columns, checked_rows, numbers, unit_vectors
@@ -42,7 +42,7 @@ class ExactIndex:
     """
 
     def __init__(self, dim: int, *, device: str | torch.device = "cpu") -> None:
-        self._dim = checks.whole("dim", dim, at_least=1)
+        self._dim = checks.integer("dim", dim, at_least=1)
         self._device = torch.device(device)
         self._vectors = torch.empty(0, dim, device=self._device)
         self._columns = Columns.of([], 0)
@@ -99,7 +99,7 @@ class ExactIndex:
 
     def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> Found:
         """Ids and cosines of the k nearest of each query."""
-        checks.whole("k", k, at_least=1)
+        checks.integer("k", k, at_least=1)
         self._settle()
         asked = unit_vectors(queries, self._dim, self._device, name="queries")
         ids, cosines = nothing_found(len(asked), k)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Vectors
 from kinspace.search.columns import Columns, checked_rows, numbers, unit_vectors
 from kinspace.search.files import read_arrays, write_arrays
@@ -49,10 +49,10 @@ class FaissIndex:
 
     def __init__(self, dim: int, *, kind: str = "hnsw", effort: int | None = None) -> None:
         faiss = _faiss()
-        self._dim = checks.whole("dim", dim, at_least=1)
+        self._dim = checks.integer("dim", dim, at_least=1)
         self.kind = checks.choice("kind", kind, KINDS)
         self.effort = effort if effort is not None else 128 if kind == "hnsw" else 32
-        checks.whole("effort", self.effort, at_least=1)
+        checks.integer("effort", self.effort, at_least=1)
         self._columns = Columns.of([], 0)
         self._alive = np.zeros(0, bool)
         self._index: Any = None  # ivf_pq is made when there is something to learn from
@@ -94,7 +94,7 @@ class FaissIndex:
 
     def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> Found:
         """Ids and cosines of about the k nearest of each query."""
-        checks.whole("k", k, at_least=1)
+        checks.integer("k", k, at_least=1)
         asked = unit_vectors(queries, self._dim, name="queries").numpy()
         alive = self._alive if where is None else self._alive & self._columns.allowed(where)
         if not alive.any():

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Vectors
 
 __all__ = ["Found", "Index", "Where", "nothing_found", "recall_against_exact"]
@@ -77,7 +77,7 @@ def recall_against_exact(index: Index, exact: Index, queries: Vectors, k: int = 
     >>> recall_against_exact(part, whole, np.eye(2), 2)
     0.5
     """
-    checks.whole("k", k, at_least=1)
+    checks.integer("k", k, at_least=1)
     truth, found = exact.search(queries, k)[0], index.search(queries, k)[0]
     if not (truth >= 0).any():
         raise ValueError("exact: expected an index with vectors in it, got none")

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Vectors
 from kinspace.search.columns import checked_rows, numbers, unit_vectors
 from kinspace.search.index import Found, Where, nothing_found
@@ -61,7 +61,7 @@ class MilvusIndex:
         index_type: str = "AUTOINDEX",
         effort: int = 256,
     ) -> None:
-        self.effort = checks.whole("effort", effort, at_least=1)
+        self.effort = checks.integer("effort", effort, at_least=1)
         self.uri, self.name, self._index_type = str(uri), checked_name(str(uri), name), index_type
         self._client = connected(self.uri, token or os.environ.get("MILVUS_TOKEN", ""))
         self._collection = self.name  # the alias, or one version
@@ -96,7 +96,9 @@ class MilvusIndex:
 
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("id", DataType.INT64, is_primary=True)
-        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=checks.whole("dim", dim, at_least=1))
+        schema.add_field(
+            "vector", DataType.FLOAT_VECTOR, dim=checks.integer("dim", dim, at_least=1)
+        )
         schema.add_field("label", DataType.INT64)
         schema.add_field("attributes", DataType.JSON)
         index = self._client.prepare_index_params()
@@ -188,7 +190,7 @@ class MilvusIndex:
 
     def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> Found:
         """Ids and cosines of about the k nearest of each query; k up to Milvus's 16,384."""
-        checks.whole("k", k, at_least=1)
+        checks.integer("k", k, at_least=1)
         wanted = unit_vectors(queries, self._dim_for(queries), name="queries").numpy()
         ids, cosines = nothing_found(len(wanted), k)
         options = {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.evaluation.inputs import Vectors
 from kinspace.search.columns import unit_vectors
 from kinspace.search.index import Found, Index, Where, nothing_found
@@ -48,7 +48,7 @@ class Reranked:
         factor: int = 4,
     ) -> None:
         self.index = index
-        self.factor = checks.whole("factor", factor, at_least=1)
+        self.factor = checks.integer("factor", factor, at_least=1)
         self._vectors_of = vectors_of
 
     @property
@@ -75,7 +75,7 @@ class Reranked:
 
     def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> Found:
         """Ids and exact cosines of about the k nearest; of equals the lower id first."""
-        checks.whole("k", k, at_least=1)
+        checks.integer("k", k, at_least=1)
         asked = unit_vectors(queries, self.dim, name="queries").numpy()
         ids, cosines = nothing_found(len(asked), k)
         for at in range(0, len(asked), BLOCK):

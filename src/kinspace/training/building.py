@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace.class_sums import class_sums
-from kinspace.clusters import ClusterIndex
+from kinspace._core.class_index import class_means, class_sums
+from kinspace._core.normalization import unit
+from kinspace.clustering import ClusterIndex
 from kinspace.data import TransformSettings
 from kinspace.distributed import rank, world_size
-from kinspace.models import Embedder, make_embedder, roles
-from kinspace.numerics import unit
+from kinspace.losses import LOSSES
+from kinspace.models import Embedder, make_embedder, parameter_groups
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.recipes import Recipe
-from kinspace.sampling import SAMPLERS, BatchSampler, Neighborhoods
+from kinspace.samplers import SAMPLERS, BatchSampler, neighborhoods
 from kinspace.training.feeding import Feed, embed_all
 from kinspace.training.fitting import samples_of_a_batch
 from kinspace.training.loop import Plan
@@ -173,7 +174,7 @@ def start_head(recipe: Recipe, model: nn.Module, train: Feed, *, batch_size: int
         return
     if part.start == "discriminants":
         features = _features(model, train, batch_size)
-        model.head.discriminate(features, train.dataset.labels.to(features.device))
+        model.head.init_from_lda(features, train.dataset.labels.to(features.device))
     if part.start_norm and not part.normalize:
         count = min(_CALIBRATION, len(train.dataset))
         places = torch.linspace(0, len(train.dataset) - 1, count).long()
@@ -189,9 +190,9 @@ def original_densities(model: nn.Module, train: Feed, *, batch_size: int = 128) 
     features = unit(_features(model, train, batch_size))
     labels = train.dataset.labels.to(features.device)
     count = train.dataset.num_classes
-    sums, sizes = class_sums(features, labels, count)
-    offsets = (features - (sums / sizes[:, None])[labels]).square().sum(1)
-    return (torch.zeros_like(sizes).index_add(0, labels, offsets) / sizes).float()
+    means, sizes = class_means(features, labels, count)
+    offsets = (features - means[labels]).square().sum(1)
+    return (class_sums(offsets, labels, count) / sizes).float()
 
 
 def _features(model: nn.Module, feed: Feed, batch_size: int) -> Tensor:
@@ -204,7 +205,10 @@ def make_objective(
 ) -> Objective:
     """The loss and its weighted regularizers, their random parameters by the seed."""
     seed_everything(seed, 1)
-    loss = make_loss(recipe.loss.name, recipe.loss.options, num_classes=num_classes, dim=dim)
+    options = dict(recipe.loss.options)
+    if getattr(LOSSES[recipe.loss.name], "takes", None) == "clusters":
+        options.setdefault("reduction", "none")  # the sampler chooses its seeds by these losses
+    loss = make_loss(recipe.loss.name, options, num_classes=num_classes, dim=dim)
     return Objective(
         loss,
         [
@@ -245,7 +249,7 @@ def make_state(
     part = recipe.optimizer
     optimizer = make_optimizer(
         {
-            **roles(model),
+            **parameter_groups(model),
             "loss": list(objective.loss.parameters()),
             "targets": list(objective.terms.parameters()),
         },
@@ -283,9 +287,8 @@ def _sampler(recipe: Recipe, labels: Tensor, index: ClusterIndex | None, seed: i
         "world_size": world_size(),
     }
     if index is not None:
-        return Neighborhoods(index, **options)
-    sampler: BatchSampler = SAMPLERS[recipe.sampler.name](labels, **options)
-    return sampler
+        return neighborhoods(index, **options)
+    return SAMPLERS[recipe.sampler.name](labels, **options)
 
 
 def without_search(recipe: Recipe) -> Recipe:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.cache import PictureCache
 from kinspace.data.crops import augmented_views
 from kinspace.data.dataset import Dataset

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from kinspace.distributed import world_size
 from kinspace.evaluation import recall_at_k
-from kinspace.sampling import clusters_of
+from kinspace.samplers import clusters_of
 from kinspace.training.feeding import Feed, embed_all
 from kinspace.training.log import NotFinite, Reporter, Window
 from kinspace.training.optimizer import clip, schedule_factor, set_rates
@@ -122,7 +122,7 @@ def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> Out
     model.train()
     objective.train()
     optimizer.zero_grad(set_to_none=True)
-    index = state.index if objective.needs_clusters else None
+    index = state.index if objective.takes_clusters else None
     outcome = differentiate(
         model if state.compiled is None else state.compiled,
         objective,
@@ -149,10 +149,8 @@ def _remember(state: State, outcome: Outcome) -> None:
 
     Losses without clusters tell it nothing, and all clusters are as likely to be a seed.
     """
-    if state.index is not None and state.objective.needs_clusters:
-        clusters = clusters_of(state.index, outcome.indices)
-        losses = state.objective.sample_losses(outcome.embeddings, *clusters)
-        state.index.remember(outcome.indices, losses)
+    if state.index is not None and outcome.sample_losses is not None:
+        state.index.remember(outcome.indices, outcome.sample_losses)
 
 
 def _due(step: int, plan: Plan) -> dict[str, bool]:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinspace import checks
+from kinspace._core import checks
 
 __all__ = ["clip", "make_optimizer", "schedule_factor", "set_rates"]
 

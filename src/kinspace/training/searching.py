@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.recipes import Range, parse_set
 
 __all__ = ["parse_range", "require_search", "suggested"]

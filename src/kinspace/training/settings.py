@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.distributed import barrier
 from kinspace.training.step import PRECISIONS
 
@@ -66,13 +66,13 @@ class RunSettings:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        checks.whole("seed", self.seed, at_least=0)
-        checks.whole("save", self.save, at_least=1)
-        checks.whole("log", self.log, at_least=1)
+        checks.integer("seed", self.seed, at_least=0)
+        checks.integer("save", self.save, at_least=1)
+        checks.integer("log", self.log, at_least=1)
         if self.micro_batch is not None:
-            checks.whole("micro_batch", self.micro_batch, at_least=1)
+            checks.integer("micro_batch", self.micro_batch, at_least=1)
         if self.workers is not None:
-            checks.whole("workers", self.workers, at_least=0)
+            checks.integer("workers", self.workers, at_least=0)
         if self.precision is not None:
             checks.choice("precision", self.precision, PRECISIONS)
         if self.split is not None:
@@ -110,7 +110,7 @@ def run_settings(given: Mapping[str, Any]) -> RunSettings:
     ValueError: unknown option 'sed'; did you mean 'seed'? choose from: baselines, ...
     """
     for name in given:
-        checks.named("option", name, RunSettings.__dataclass_fields__)
+        checks.lookup("option", name, RunSettings.__dataclass_fields__)
     return RunSettings(**given)
 
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from kinspace.clusters import ClusterIndex
+from kinspace.clustering import ClusterIndex
 from kinspace.objective import Objective
-from kinspace.sampling import BatchSampler
+from kinspace.samplers import BatchSampler
 from kinspace.training.step import Precision
 
 __all__ = ["Average", "Best", "Loader", "State", "from_checkpoint", "to_checkpoint"]

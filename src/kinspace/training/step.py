@@ -46,6 +46,7 @@ class Outcome:
     embeddings: Tensor  # (global batch, dim), float32
     labels: Tensor
     indices: Tensor
+    sample_losses: Tensor | None  # (global batch,), of a loss that gives them
 
 
 class Precision:
@@ -113,7 +114,7 @@ def differentiate(
         numbers, classes = clusters(indices)
         of_clusters = {"clusters": numbers, "cluster_labels": classes}
     try:
-        total, parts = objective(whole, labels, **of_clusters)
+        total, parts, losses = objective(whole, labels, **of_clusters)
     except (RuntimeError, ValueError) as error:  # some losses sort or count, and NaN has no place
         if whole.isfinite().all():
             raise
@@ -124,7 +125,7 @@ def differentiate(
         again = embedded[0] if len(chunks) == 1 else embed(number)
         again.backward(gradient.to(again.dtype))
     add_up_gradients(model)
-    return Outcome(total.detach(), parts, whole.detach(), labels, indices)
+    return Outcome(total.detach(), parts, whole.detach(), labels, indices, losses)
 
 
 def add_up_gradients(model: nn.Module) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data import BadPictures, Dataset
 from kinspace.recipes import Range, Recipe, changed, read_recipe
 from kinspace.training.checkpoint import write_atomically
@@ -70,7 +70,7 @@ def tune(
     {"schedule.steps": 300}. out: the folder of the search; one that holds this very search goes on.
     settings: the options of `RunSettings`; the seed is that of the search and of every trial.
     """
-    checks.whole("trials", trials, at_least=1)
+    checks.integer("trials", trials, at_least=1)
     require_search(sampler)
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
     recipe = changed(recipe, changes, where="changes") if changes else recipe

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kinspace._core.normalization import unit
 from kinspace.losses import NRA, Contrastive, Triplet, rank_statistics
-from kinspace.numerics import unit
 
 __all__ = ["Watch", "few_pictures", "statistics"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.moths.families import FAMILIES, make_genus
 from kinspace.data.moths.names import GENERA, binomial
 from kinspace.data.moths.palette import GROUND_COLORS
@@ -81,7 +81,7 @@ def species_catalog(count: int = 120) -> tuple[Species, ...]:
     >>> [species.name for species in species_catalog(2)]
     ['Noctarula vespera', 'Noctarula rustica']
     """
-    checks.whole("species", count, at_least=1)
+    checks.integer("species", count, at_least=1)
     if count > MOST_SPECIES:
         raise ValueError(f"species: expected at most {MOST_SPECIES}, got {count}")
     return tuple(make_species(number) for number in range(count))

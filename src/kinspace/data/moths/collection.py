@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY, attribute_table, describe
 from kinspace.data.moths.catalog import make_species, species_catalog
 from kinspace.data.moths.drawing import Picture, draw_moth
@@ -100,12 +100,12 @@ def draw_moths(
     ('Noctarula hibernica', 'eyespotted')
     """
     kinds = species_catalog(species)
-    checks.whole("per_species", per_species, at_least=1)
-    checks.whole("size", size, at_least=16)
-    checks.whole("seed", seed, at_least=0)
+    checks.integer("per_species", per_species, at_least=1)
+    checks.integer("size", size, at_least=16)
+    checks.integer("seed", seed, at_least=0)
     if workers is None:
         workers = max(1, min(cores(), species * per_species // _FEW))
-    checks.whole("workers", workers, at_least=1)
+    checks.integer("workers", workers, at_least=1)
     draw = partial(_draw_species, per_species=per_species, size=size, seed=seed)
     if workers == 1:
         drawn = [draw(number) for number in range(species)]

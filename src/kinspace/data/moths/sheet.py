@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from kinspace import checks
+from kinspace._core import checks
 from kinspace.data.moths.collection import draw_picture
 from kinspace.data.moths.traits import MEMBERS
 
@@ -48,7 +48,7 @@ def contact_sheet(
             member, picture = divmod(column, per_species)
             drawn = draw_picture(MEMBERS * genus + member, picture, size=size, seed=seed)
             sheet[top : top + size, left : left + size] = drawn.image
-    width = -(-256 // checks.whole("shades", shades, at_least=2))
+    width = -(-256 // checks.integer("shades", shades, at_least=2))
     sheet = sheet // width * width + width // 2
     Image.fromarray(sheet).save(file, optimize=True)
     return file

@@ -1,0 +1,199 @@
+"""Checks of what a user passes. Every error says what was expected and what came.
+
+Values of labels are read on a CPU only: on a GPU reading them would make the host wait for all work
+before, and PyTorch's own indexing asserts them there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from kinspace._core.tracing import is_traced
+
+__all__ = [
+    "Number",
+    "choice",
+    "class_vector",
+    "integer",
+    "labels",
+    "lookup",
+    "matching_rows",
+    "number",
+    "options_repr",
+    "positive",
+    "vectors",
+]
+
+Value = TypeVar("Value")
+Number = float | Tensor  # an option: a number, or a 0-d tensor that may be learnt
+
+
+def vectors(name: str, value: Tensor) -> Tensor:
+    """A non-empty floating point matrix, one vector a row.
+
+    >>> vectors("embeddings", torch.zeros(2, 3)).shape
+    torch.Size([2, 3])
+    >>> vectors("embeddings", torch.zeros(3))
+    Traceback (most recent call last):
+    ValueError: embeddings: expected a matrix (rows, dim), got shape (3,)
+    """
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.ndim != 2:
+        raise ValueError(f"{name}: expected a matrix (rows, dim), got shape {tuple(value.shape)}")
+    if not value.is_floating_point():
+        raise ValueError(f"{name}: expected floating point numbers, got {value.dtype}")
+    if 0 in value.shape:
+        raise ValueError(
+            f"{name}: expected at least one row and one column, got shape {tuple(value.shape)}"
+        )
+    return value
+
+
+def labels(
+    embeddings: Tensor, value: Tensor, num_classes: int | None = None, *, name: str = "labels"
+) -> Tensor:
+    """The labels of some embeddings as int64, both checked.
+
+    >>> labels(torch.zeros(2, 3), torch.tensor([4, 4]))
+    tensor([4, 4])
+    """
+    vectors("embeddings", embeddings)
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.ndim != 1 or len(value) != len(embeddings):
+        raise ValueError(
+            f"{name}: expected shape ({len(embeddings)},), one for each row of embeddings, "
+            f"got {tuple(value.shape)}"
+        )
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise ValueError(f"{name}: expected integers, got {value.dtype}")
+    if value.device != embeddings.device:
+        raise ValueError(
+            f"{name}: expected them on {embeddings.device} like the embeddings, got {value.device}"
+        )
+    if value.is_cpu and not is_traced(value):
+        low, high = (int(end) for end in value.aminmax())
+        if low < 0:
+            raise ValueError(f"{name}: expected 0 or more, got {low}")
+        if num_classes is not None and high >= num_classes:
+            raise ValueError(f"{name}: expected less than {num_classes} (one row each), got {high}")
+    return value.long()
+
+
+def matching_rows(name: str, value: Tensor, embeddings: Tensor) -> Tensor:
+    """A matrix whose rows have the embeddings' dimension (centers, proxies), in their dtype."""
+    vectors("embeddings", embeddings)
+    vectors(name, value)
+    if value.shape[1] != embeddings.shape[1]:
+        raise ValueError(
+            f"{name}: expected {embeddings.shape[1]} columns like the embeddings, "
+            f"got shape {tuple(value.shape)}"
+        )
+    return value.to(embeddings.dtype)
+
+
+def class_vector(name: str, value: Tensor, num_classes: int | None = None) -> Tensor:
+    """A floating point vector with one entry a class."""
+    if not isinstance(value, Tensor) or value.ndim != 1 or not value.is_floating_point():
+        came = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise ValueError(f"{name}: expected a floating point vector, one entry a class, got {came}")
+    if num_classes is not None and len(value) != num_classes:
+        raise ValueError(f"{name}: expected {num_classes} entries, one a class, got {len(value)}")
+    return value
+
+
+def number(name: str, value: Any, *, at_least: float = -math.inf) -> Any:
+    """A finite number, not below `at_least`: of Python, of NumPy, or a 0-d tensor.
+
+    A tensor comes back as it is, so that it can be learnt; its value is checked on a CPU only.
+
+    >>> number("margin", float("nan"))
+    Traceback (most recent call last):
+    ValueError: margin: expected a finite number, got nan
+    """
+    if isinstance(value, Tensor):
+        if value.ndim or not value.is_floating_point():
+            raise ValueError(
+                f"{name}: expected a number, got a tensor {value.dtype} {tuple(value.shape)}"
+            )
+        if not value.is_cpu or is_traced(value):
+            return value
+        plain: Any = value.item()
+    elif isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name}: expected a number, got {value!r}")
+    else:
+        plain = value = int(value) if isinstance(value, Integral) else float(value)
+    if not math.isfinite(plain):
+        raise ValueError(f"{name}: expected a finite number, got {plain!r}")
+    if plain < at_least:
+        raise ValueError(f"{name}: expected at least {at_least:g}, got {plain!r}")
+    return value
+
+
+def positive(name: str, value: Any) -> Any:
+    """A `number` above zero."""
+    value = number(name, value)
+    if isinstance(value, Tensor) and (not value.is_cpu or is_traced(value)):
+        return value
+    if value <= 0:
+        raise ValueError(f"{name}: expected a number above 0, got {_plain(value)!r}")
+    return value
+
+
+def integer(name: str, value: Any, *, at_least: int) -> int:
+    """A whole number of Python or NumPy, not below `at_least`.
+
+    >>> import numpy
+    >>> integer("dim", numpy.int64(3), at_least=1)
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name}: expected a whole number, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name}: expected at least {at_least}, got {value!r}")
+    return int(value)
+
+
+def choice(name: str, value: str, allowed: Iterable[str]) -> str:
+    """One of the allowed words."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        words = ", ".join(repr(word) for word in allowed)
+        raise ValueError(f"{name}: expected one of {words}, got {value!r}")
+    return value
+
+
+def lookup(kind: str, name: str, registry: Mapping[str, Value]) -> Value:
+    """What a registry has under a name.
+
+    >>> lookup("loss", "triplets", {"triplet": 1, "nra": 2})
+    Traceback (most recent call last):
+    ValueError: unknown loss 'triplets'; did you mean 'triplet'? choose from: nra, triplet
+    """
+    if name in registry:
+        return registry[name]
+    near = get_close_matches(str(name), registry, n=1)
+    advice = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"unknown {kind} {name!r}; {advice}choose from: {', '.join(sorted(registry))}")
+
+
+def options_repr(module: object, *names: str) -> str:
+    """The options of a module for its `extra_repr`.
+
+    >>> from types import SimpleNamespace
+    >>> options_repr(SimpleNamespace(margin=0.2, scale=torch.tensor(2.0)), "margin", "scale")
+    'margin=0.2, scale=2.0'
+    """
+    return ", ".join(f"{name}={_plain(getattr(module, name))!r}" for name in names)
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, Tensor) else value

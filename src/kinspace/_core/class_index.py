@@ -1,0 +1,178 @@
+"""The classes of a batch: which samples are of one class, and sums and means over each class.
+
+Inside torch.compile and vmap no shape may depend on values. There every list is as long as the
+batch, and masks say what counts; otherwise it is as long as it has to be.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kinspace._core.tracing import is_traced
+
+__all__ = ["ClassIndex", "class_means", "class_sums"]
+
+
+class ClassIndex:
+    """Which samples of a batch are of one class, from their labels (batch,).
+
+    A property that is not asked for is not computed.
+
+    >>> index = ClassIndex(torch.tensor([5, 1, 5, 5]))
+    >>> index.sizes, index.same[0]
+    (tensor([3, 1, 3, 3]), tensor([ True, False,  True,  True]))
+    """
+
+    def __init__(self, labels: Tensor) -> None:
+        self.labels = labels
+        self._order: Tensor | None = None
+        self._limits: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def same(self) -> Tensor:
+        """Mask (batch, batch) of pairs of one class, each sample with itself among them."""
+        return self.labels[:, None] == self.labels
+
+    @property
+    def different(self) -> Tensor:
+        """Mask (batch, batch) of pairs of different classes."""
+        return self.labels[:, None] != self.labels
+
+    @property
+    def order(self) -> Tensor:
+        """The samples class by class, in batch order within each, (batch,)."""
+        if self._order is None:
+            self._order = self.labels.argsort(stable=True)
+        return self._order
+
+    @property
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        """Where in `order` the class of each sample begins and ends, (batch,) each."""
+        if self._limits is None:
+            ordered = self.labels[self.order]
+            first = torch.searchsorted(ordered, self.labels)
+            self._limits = first, torch.searchsorted(ordered, self.labels, right=True)
+        return self._limits
+
+    @property
+    def _places(self) -> Tensor:
+        """Where in `order` each sample is, (batch,)."""
+        places = torch.arange(len(self.labels), device=self.labels.device)
+        return places.scatter(0, self.order, places)
+
+    @property
+    def sizes(self) -> Tensor:
+        """How many samples the class of each sample has, (batch,)."""
+        first, after = self._bounds
+        return after - first
+
+    @property
+    def slots(self) -> Tensor:
+        """A number below the batch size for each sample, the same for all of one class, (batch,).
+
+        Tables of one row a class then have as many rows as the batch, whatever the labels are.
+
+        >>> ClassIndex(torch.tensor([7, 3, 7, 9])).slots
+        tensor([1, 0, 1, 3])
+        """
+        return self._bounds[0]
+
+    @property
+    def classes(self) -> tuple[Tensor, Tensor]:
+        """The labels that occur, in ascending order, and for each sample the place of its own.
+
+        Where values cannot be read, those of the `slots`; an empty slot repeats one of the labels.
+
+        >>> ClassIndex(torch.tensor([7, 3, 7, 9])).classes
+        (tensor([3, 7, 9]), tensor([1, 0, 1, 2]))
+        """
+        if is_traced(self.labels):
+            repeated = self.labels[:1].expand_as(self.labels)
+            return repeated.scatter(0, self.slots, self.labels), self.slots
+        found, places = self.labels.unique(return_inverse=True)
+        return found, places
+
+    @property
+    def positives(self) -> tuple[Tensor, Tensor]:
+        """For each sample those of its class, in batch order: (batch, largest class).
+
+        Indices, and which of them count: not the sample itself, and not the repeats that fill the
+        rows of smaller classes.
+
+        >>> index, counts = ClassIndex(torch.tensor([5, 1, 5, 5])).positives
+        >>> index
+        tensor([[0, 2, 3],
+                [1, 1, 1],
+                [0, 2, 3],
+                [0, 2, 3]])
+        >>> counts[:2]
+        tensor([[False,  True,  True],
+                [False, False, False]])
+        """
+        first, after = self._bounds
+        width = len(self.labels) if is_traced(self.labels) else int(self.sizes.max())
+        places = first[:, None] + torch.arange(width, device=first.device)
+        index = self.order[torch.minimum(places, after[:, None] - 1)]
+        return index, (places < after[:, None]) & (places != self._places[:, None])
+
+    @property
+    def following(self) -> tuple[Tensor, Tensor]:
+        """The next sample of the class in batch order, cyclic, and whether it is another one.
+
+        >>> ClassIndex(torch.tensor([5, 1, 5, 5])).following
+        (tensor([2, 1, 3, 0]), tensor([ True, False,  True,  True]))
+        """
+        first, after = self._bounds
+        beyond = self._places + 1
+        return self.order[torch.where(beyond < after, beyond, first)], self.sizes > 1
+
+    @property
+    def first_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each class that has two the first sample, the second one, and which of these count.
+
+        >>> ClassIndex(torch.tensor([5, 1, 5, 5, 0, 0])).first_pairs[:2]
+        (tensor([4, 0]), tensor([5, 2]))
+        """
+        order, ordered = self.order, self.labels[self.order]
+        joined = ordered[1:] == ordered[:-1]  # to the sample before
+        counts = joined & ~functional.pad(joined[:-1], (1, 0))
+        if is_traced(self.labels):
+            return order[:-1], order[1:], counts
+        return order[:-1][counts], order[1:][counts], counts[counts]
+
+    @property
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Each pair of one class once: its first samples, its second ones, and which count.
+
+        >>> ClassIndex(torch.tensor([5, 1, 5, 5])).pairs[:2]
+        (tensor([0, 0, 2]), tensor([2, 3, 3]))
+        """
+        index, counts = self.positives
+        itself = torch.arange(len(index), device=index.device)[:, None].expand_as(index)
+        counts = counts & (index > itself)
+        if is_traced(self.labels):
+            return itself.flatten(), index.flatten(), counts.flatten()
+        return itself[counts], index[counts], counts[counts]
+
+
+def class_sums(values: Tensor, classes: Tensor, count: int) -> Tensor:
+    """Sum of the rows, or of the entries, of each class: (count, ...).
+
+    >>> class_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2, 0, 2]), 3)
+    tensor([2., 0., 5.])
+    """
+    return values.new_zeros(count, *values.shape[1:]).index_add(0, classes, values)
+
+
+def class_means(rows: Tensor, classes: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Mean (count, dim) and number (count,) of the rows of each class; 0 over none.
+
+    >>> class_means(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([2, 0, 2]), 3)
+    (tensor([[2.0000],
+            [0.0000],
+            [2.5000]]), tensor([1., 0., 2.]))
+    """
+    counts = class_sums(torch.ones_like(rows[:, 0]), classes, count).detach()
+    return class_sums(rows, classes, count) / counts.clamp(min=1)[:, None], counts

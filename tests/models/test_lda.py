@@ -1,0 +1,59 @@
+"""An embedding layer by linear discriminant analysis of the features."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinspace.models import Head
+from kinspace.models.lda import lda_projection
+
+
+def three_classes() -> tuple[Tensor, Tensor]:
+    """Three classes apart along two axes, and spread far along a third."""
+    labels = torch.arange(3).repeat_interleave(20)
+    noise = torch.randn(60, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    centers = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    noise[:, :2] = 0.1 * noise[:, :2] + centers[labels]
+    noise[:, 2] *= 30
+    return noise, labels
+
+
+def test_tells_the_classes_apart_by_the_first_directions() -> None:
+    features, labels = three_classes()
+    head = Head(5, 4).double()
+    head.init_from_lda(features, labels, shrinkage=0.001)
+    assert head.linear is not None
+    outputs = head.linear(features)
+    torch.testing.assert_close(outputs.norm(dim=1).mean(), features.norm(dim=1).mean())
+    means = torch.stack([outputs[labels == c].mean(0) for c in range(3)])
+    torch.testing.assert_close(
+        means.mean(0), torch.zeros(4, dtype=torch.float64), atol=1e-9, rtol=0
+    )
+    assert torch.cdist(outputs, means).argmin(1).equal(labels)
+    raw = torch.stack([features[labels == c].mean(0) for c in range(3)])
+    assert not torch.cdist(features, raw).argmin(1).equal(labels)
+    # what does not tell classes apart stays small
+    within = outputs - means[labels]
+    assert within[:, 2:].norm() < 0.3 * within[:, :2].norm()
+
+
+def test_full_shrinkage_keeps_the_shape_of_the_features() -> None:
+    features, labels = three_classes()
+    weight, bias = lda_projection(features, labels, 2, shrinkage=1.0)
+    turned = weight @ weight.T
+    torch.testing.assert_close(turned, turned[0, 0] * torch.eye(2, dtype=torch.float64))
+    torch.testing.assert_close(
+        bias, -weight @ torch.stack([features[labels == c].mean(0) for c in range(3)]).mean(0)
+    )
+
+
+def test_says_what_it_cannot_do() -> None:
+    features, labels = three_classes()
+    with pytest.raises(ValueError, match="dim: expected at most the 5 features, got 6"):
+        lda_projection(features, labels, 6)
+    with pytest.raises(ValueError, match="classes of two or more different samples, got none"):
+        lda_projection(features, torch.arange(60), 2)
+    with pytest.raises(ValueError, match="shrinkage: expected above 0 and at most 1, got 0"):
+        lda_projection(features, labels, 2, shrinkage=0)
+    with pytest.raises(ValueError, match="expected a head with one embedding layer"):
+        Head(5, None).init_from_lda(features, labels)
