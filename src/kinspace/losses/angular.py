@@ -34,6 +34,7 @@ def angular_loss(
 
     At 45 degrees t = 1: negatives have logit 0, the positive 4, so the value is log(1 + 2 e^-4).
 
+    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> angular_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.0360)

@@ -42,6 +42,7 @@ def multi_similarity_loss(
     Same pairs have cosine 1 and different ones 0, base 0, nothing mined away:
     1/2 log(1 + e^-2) + log(1 + 2).
 
+    >>> import torch
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> multi_similarity_loss(x, labels, beta=1.0, base=0.0, mining_margin=None)

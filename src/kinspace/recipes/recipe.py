@@ -135,7 +135,7 @@ class Recipe:
 
         >>> recipe = Recipe(name="mine", about="", loss=LossPart("nra", {"alpha": 6}))
         >>> dict(recipe.resolved().loss.options)
-        {'alpha': 6.0, 'eps': 0.0001, 'detach_range': False}
+        {'alpha': 6.0, 'eps': 0.0001, 'detach_range': False, 'reduction': 'mean'}
         """
 
         def full(part: Any, registry: Mapping[str, Callable[..., Any]]) -> Any:
