@@ -27,7 +27,7 @@ class ClassIndex:
 
     def __init__(self, labels: Tensor) -> None:
         self.labels = labels
-        self._order: Tensor | None = None
+        self._sorted: tuple[Tensor, Tensor] | None = None
         self._limits: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -43,15 +43,21 @@ class ClassIndex:
     @property
     def order(self) -> Tensor:
         """The samples class by class, in batch order within each, (batch,)."""
-        if self._order is None:
-            self._order = self.labels.argsort(stable=True)
-        return self._order
+        return self._ordered[1]
+
+    @property
+    def _ordered(self) -> tuple[Tensor, Tensor]:
+        """The labels in ascending order, and the samples in that order, (batch,) each."""
+        if self._sorted is None:
+            ordered, order = self.labels.sort(stable=True)
+            self._sorted = ordered, order
+        return self._sorted
 
     @property
     def _bounds(self) -> tuple[Tensor, Tensor]:
         """Where in `order` the class of each sample begins and ends, (batch,) each."""
         if self._limits is None:
-            ordered = self.labels[self.order]
+            ordered, _ = self._ordered
             first = torch.searchsorted(ordered, self.labels)
             self._limits = first, torch.searchsorted(ordered, self.labels, right=True)
         return self._limits
@@ -115,7 +121,8 @@ class ClassIndex:
         width = len(self.labels) if is_traced(self.labels) else int(self.sizes.max())
         places = first[:, None] + torch.arange(width, device=first.device)
         index = self.order[torch.minimum(places, after[:, None] - 1)]
-        return index, (places < after[:, None]) & (places != self._places[:, None])
+        itself = torch.arange(len(index), device=first.device)[:, None]
+        return index, (places < after[:, None]) & (index != itself)
 
     @property
     def following(self) -> tuple[Tensor, Tensor]:
@@ -135,7 +142,7 @@ class ClassIndex:
         >>> ClassIndex(torch.tensor([5, 1, 5, 5, 0, 0])).first_pairs[:2]
         (tensor([4, 0]), tensor([5, 2]))
         """
-        order, ordered = self.order, self.labels[self.order]
+        ordered, order = self._ordered
         joined = ordered[1:] == ordered[:-1]  # to the sample before
         counts = joined & ~functional.pad(joined[:-1], (1, 0))
         if is_traced(self.labels):

@@ -124,7 +124,7 @@ def _close_pairs(squares: Tensor, x_squares: Tensor, y_squares: Tensor, own: boo
     if own:
         squares.fill_diagonal_(math.inf)
     found = [torch.empty(0, dtype=torch.long, device=squares.device)] * 2
-    most = 2 * share * torch.maximum(x_squares.amax(), y_squares.amax())
+    most = share * (x_squares.amax() + y_squares.amax())  # of any two rows
     if not squares.amin() > most:  # or NaN; seldom: most batches have no close pair
         found = list((squares <= (share * x_squares)[:, None] + share * y_squares).nonzero().T)
     if own:

@@ -11,8 +11,7 @@ gradient. With f(n) = n log n and counts of N samples in clusters k, classes c a
     NMI = 2I/(H + H') = 2 (f(N) + sum_kc f(n_kc) - sum_k f(n_k) - sum_c f(n_c))
                           / (2 f(N) - sum_k f(n_k) - sum_c f(n_c))
 
-A candidate takes the samples it is nearer to than their medoid so far. One step counts, for all
-candidates at once, how many of each cell (k, c) they take: C steps of O(N^2).
+`medoids.py` finds it in O(N^2 log C) operations.
 
 Oh Song et al., Deep metric learning via facility location, CVPR 2017, Eq. 4-7 and algorithm 1.
 Their algorithm 2, a local search by swaps after the greedy one, is left out: it is as long again
@@ -21,16 +20,15 @@ and moves the maximum little.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex, class_sums
+from kinspace._core.class_index import ClassIndex
 from kinspace._core.pairwise import euclidean_distances, paired_distances
 from kinspace._core.precision import full_precision
+from kinspace.losses.medoids import greedy_medoids
 
 __all__ = ["Clustering", "clustering_loss"]
 
@@ -54,11 +52,13 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
         # one that overflows is the farthest: no medoid is out of its reach
         distances = distances.nan_to_num(nan=torch.finfo(distances.dtype).max)
         true = _class_medoids(distances, index)
-        found, nmi = _greedy_medoids(distances, index, margin_weight)
+        present, classes = index.classes
+        found, nmi = greedy_medoids(distances, classes, len(present), margin_weight)
     itself = torch.arange(len(labels), device=labels.device)
     score = -paired_distances(embeddings, itself, found).sum()
     true_score = -paired_distances(embeddings, itself, true).sum()
-    return (score + margin_weight * (1 - nmi) - true_score).relu()
+    violation: Tensor = score + margin_weight * (1 - nmi) - true_score
+    return violation.relu()
 
 
 def _class_medoids(distances: Tensor, index: ClassIndex) -> Tensor:
@@ -66,50 +66,6 @@ def _class_medoids(distances: Tensor, index: ClassIndex) -> Tensor:
     members, _ = index.positives
     costs = distances.masked_fill(~index.same, 0.0).sum(1)
     return members.gather(1, costs[members].argmin(1, keepdim=True))[:, 0]
-
-
-def _greedy_medoids(
-    distances: Tensor, index: ClassIndex, margin_weight: float
-) -> tuple[Tensor, Tensor]:
-    """The medoid each sample ends with, of as many as there are classes, and their NMI."""
-    present, classes = index.classes
-    nearest = torch.full_like(distances[:, 0], math.inf)  # distance to the nearest medoid
-    medoid = cluster = torch.zeros_like(classes)
-    free = torch.ones_like(classes, dtype=torch.bool)
-    for step in range(len(present)):
-        taken = distances < nearest[:, None]  # (samples, candidates)
-        cost = torch.minimum(distances, nearest[:, None]).sum(0, dtype=torch.float64)
-        nmi = _nmi(taken, cluster, classes, len(present))  # (candidates,)
-        score = (margin_weight * (1 - nmi) - cost).masked_fill(~free, -math.inf)
-        best = score.argmax()
-        free = free.index_fill(0, best, False)
-        medoid = torch.where(taken[:, best], best, medoid)
-        cluster = torch.where(taken[:, best], step, cluster)
-        nearest = torch.minimum(nearest, distances[:, best])
-    return medoid, nmi[best].to(distances.dtype)
-
-
-def _nmi(taken: Tensor, cluster: Tensor, classes: Tensor, count: int) -> Tensor:
-    """NMI of the clusters that each candidate would lead to; 1 if both partitions are trivial.
-
-    taken: which samples each candidate would take, (samples, candidates).
-    """
-    size = len(taken)
-    numbers = torch.arange(size + 1, dtype=torch.float64, device=taken.device)
-    entropy = torch.xlogy(numbers, numbers)  # f(0), ..., f(N)
-
-    def total(counts: Tensor) -> Tensor:
-        return entropy[counts.long()].sum(0)
-
-    takes = taken.float()
-    cells = (cluster * count + classes).unique(return_inverse=True)[1]
-    joint = total(class_sums(takes, classes, count)) + total(class_sums(1 - takes, cells, size))
-    clusters = total(takes.sum(0, keepdim=True)) + total(class_sums(1 - takes, cluster, count))
-    truth = total(classes.bincount(minlength=count))
-    entropies = 2 * entropy[-1] - clusters - truth
-    information = entropy[-1] + joint - clusters - truth
-    trivial = entropies.abs() <= 1e-12 * entropy[-1]
-    return torch.where(trivial, 1.0, 2 * information / entropies.masked_fill(trivial, 1.0))
 
 
 class Clustering(nn.Module):

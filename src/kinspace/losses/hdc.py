@@ -33,6 +33,7 @@ from kinspace._core.normalization import unit
 from kinspace._core.pairwise import squared_distances
 from kinspace._core.precision import full_precision
 from kinspace._core.reduction import zero_with_grad
+from kinspace._core.selection import kth_largest
 from kinspace._core.subembeddings import checked_groups, group_sizes
 
 __all__ = ["HDC", "hdc_loss"]
@@ -83,9 +84,8 @@ def hdc_loss(
 @torch.no_grad()
 def _hardest(hardness: Tensor, kept: Tensor, pairs: Tensor, share: float) -> Tensor:
     """Of the pairs kept so far the hardest: as many as are a share of all pairs, and their ties."""
-    ranked = hardness.masked_fill(~kept, -math.inf).flatten().sort(descending=True).values
     count = (pairs.double() * (share / 2)).round().clamp(min=1).long()  # each appears twice
-    least = ranked.gather(0, (2 * count - 1).clamp(max=len(ranked) - 1)[None])
+    least = kth_largest(hardness.masked_fill(~kept, -math.inf).flatten(), 2 * count)
     return kept & (hardness > least - TIE)
 
 

@@ -69,8 +69,10 @@ def _all_anchors(x: Tensor, labels: Tensor) -> tuple[Tensor, int]:
     """One term a sample, and how many."""
     index = ClassIndex(labels)
     partner, paired = index.following
-    others = index.same.scatter(1, partner[:, None], False)  # neither negatives nor the positive
-    logits = (x @ x.T).masked_fill_(others, -math.inf)  # (batch, batch)
+    own, _ = index.positives  # (batch, largest class)
+    itself = torch.arange(len(x), device=x.device)[:, None]
+    others = torch.where(own == partner[:, None], itself, own)  # neither negatives nor the positive
+    logits = (x @ x.T).scatter(1, others, -math.inf)  # (batch, batch)
     terms = functional.cross_entropy(logits, partner, reduction="none")
     return terms.masked_fill(~paired, 0.0), len(x)
 
