@@ -48,6 +48,8 @@ def _read(folder: Path, text: str) -> Recipe:
 def test_every_loss_has_a_default_recipe_of_its_name() -> None:
     defaults = recipe_names("defaults")
     more = {"abe", "density", "skewed_mean", "skewed_mean_power", "smart_mining"}
+    missing = set(LOSSES) - set(defaults)
+    assert not missing, f"src/kinspace/recipes/defaults: expected a recipe NAME.toml of {missing}"
     assert set(defaults) == {*LOSSES} | more
     for name in LOSSES:
         assert read_recipe(name).loss.name == name
@@ -56,7 +58,7 @@ def test_every_loss_has_a_default_recipe_of_its_name() -> None:
 def test_the_names_are_the_files_and_no_name_is_in_both_folders() -> None:
     files = sorted(path.stem for path in FOLDER.glob("*/*.toml"))
     assert sorted(NAMES) == files
-    assert len(set(files)) == len(files) == 62
+    assert len(set(files)) == len(files)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -124,7 +124,7 @@ def test_agrees_with_the_loop(method: Method, options: dict[str, Any]) -> None:
     for seed, (name, batch) in enumerate([*FURTHER_BATCHES.items(), *DEGENERATE_BATCHES.items()]):
         arguments = method.arguments(batch, seed)
         found = evaluate(method.function, arguments, options)
-        expected = evaluate(getattr(loops, method.name), arguments, options)
+        expected = evaluate(method.loop, arguments, options)
         scale = batch.embeddings.abs().max().item() or 1.0
         floor = 1e-12 * max(1.0, scale, 1.0 / scale)
         problem = disagreement(found, expected, gradient_floor=floor)

@@ -20,6 +20,7 @@ from batches import (
     random_centers,
     two_clusters_a_class,
 )
+from methods import METHODS, Method
 from reference_cases import (
     MAPPINGS,
     NOT_OFFERED,
@@ -275,6 +276,21 @@ CALLS: dict[str, Call] = {
     "hyperspherical_energy": on_rows(loops.hyperspherical_energy, power=2.0),
     "uniform_spread": on_rows(loops.uniform_spread),
 }
+
+
+def by_table(method: Method) -> Call:
+    """As the table of methods calls it."""
+
+    def call(embeddings: Tensor, labels: Tensor) -> Tensor:
+        # centers that do not follow the embeddings, which are differentiated
+        arguments = method.arguments(Batch(torch.ones_like(embeddings), labels), 1)
+        rows = next(iter(arguments))
+        return method.loop(*{**arguments, rows: embeddings}.values())
+
+    return call
+
+
+CALLS |= {method.name: by_table(method) for method in METHODS if method.name not in CALLS}
 
 
 @pytest.mark.parametrize("batch", DEGENERATE_BATCHES.values(), ids=DEGENERATE_BATCHES)

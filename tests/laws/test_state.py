@@ -79,7 +79,7 @@ def snapshot(module: nn.Module) -> dict[str, Tensor]:
 @EVERY_MODULE
 def test_the_state_holds_what_the_module_learns_and_remembers(name: str) -> None:
     module = MODULES[name].build(NUM_CLASSES, DIM)
-    assert set(module.state_dict()) == KEPT.get(name, set())
+    assert set(module.state_dict()) == KEPT.get(name, set()), "KEPT: expected the state, by name"
 
 
 @EVERY_BUILDER

@@ -789,6 +789,19 @@ def multi_similarity_loss(
     return total / len(classes)
 
 
+def supcon_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0.1) -> Tensor:
+    classes = labels.tolist()
+    directions = units(embeddings)
+    total = zero_with_grad(embeddings)
+    for i, x in enumerate(directions):
+        logits = [dot(x, direction) / temperature for direction in directions]
+        others = logits[:i] + logits[i + 1 :]
+        positives = others_of_class(classes, i)
+        for p in positives:
+            total = total + (log_sum_exp(others) - logits[p]) / len(positives)
+    return total / len(classes)
+
+
 def circle_loss(
     embeddings: Tensor, labels: Tensor, *, margin: float = 0.25, scale: float = 256.0
 ) -> Tensor:

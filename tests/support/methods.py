@@ -1,4 +1,8 @@
-"""How to call every public method on a batch: the table that the tests over all methods share."""
+"""How to call every public method on a batch: the table that the tests over all methods share.
+
+A method has a row where its signature does not say how it is called, or where its options are to
+be tried with chosen values. The others are added by their signatures.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -12,7 +16,10 @@ from torch import Tensor
 
 import kinspace.losses
 import kinspace.regularizers
+import loops
 from batches import NUM_CLASSES, Batch, all_triplets, random_centers, two_clusters_a_class
+from kinspace.losses import LOSSES
+from kinspace.regularizers import REGULARIZERS
 from loops import learner_sizes
 
 Arguments = dict[str, Tensor]
@@ -34,6 +41,11 @@ class Method:
     def function(self) -> Callable[..., Tensor]:
         packages = {"losses": kinspace.losses, "regularizers": kinspace.regularizers}
         return getattr(packages[self.package], self.name)  # type: ignore[no-any-return]
+
+    @property
+    def loop(self) -> Callable[..., Tensor]:
+        assert hasattr(loops, self.name), f"tests/support/loops.py: expected a loop {self.name}"
+        return getattr(loops, self.name)  # type: ignore[no-any-return]
 
 
 def _labels(batch: Batch, seed: int) -> Arguments:
@@ -179,8 +191,6 @@ METHODS = [
         _pddm,
         [{}, {"margin": 2.0, "distance_weight": 3.0}, {"distance_margin": 0.1}],
     ),
-    Method("lifted_structure_loss", "losses", _labels, [{}, {"margin": 0.2}]),
-    Method("angular_loss", "losses", _labels, [{}, {"degrees": 36.0}]),
     Method(
         "bier_loss",
         "losses",
@@ -217,12 +227,9 @@ METHODS = [
         ],
     ),
     Method("histogram_loss", "losses", _labels, [{}, {"bins": 11}]),
-    Method("nca_loss", "losses", _labels),
-    Method("ncm_loss", "losses", _with("means")),
     Method("cluster_nca_loss", "losses", _magnet, [{}, {"eps": 1e-3}]),
     Method("softmax_loss", "losses", _softmax),
     Method("normalized_softmax_loss", "losses", _with("weight"), [{}, {"scale": 3.0}]),
-    Method("center_loss", "losses", _with("centers")),
     Method("clustering_loss", "losses", _labels, [{}, {"margin_weight": 5.0}]),
     Method(
         "density", "regularizers", _density, [{}, {"eta": 1.0}, {"eta": 0.0}, {"reduction": "sum"}]
@@ -236,8 +243,6 @@ METHODS = [
     ),
     Method("power_spread", "regularizers", _centers, [{}, {"power": 2.0}, {"power": 1.5}]),
     Method("hyperspherical_energy", "regularizers", _centers, [{}, {"power": 0.0}, {"power": 2.0}]),
-    Method("uniform_spread", "regularizers", _centers),
-    Method("orthogonal", "regularizers", _labels),
     Method(
         "global_statistics",
         "regularizers",
@@ -251,8 +256,51 @@ METHODS = [
         [{}, {"groups": 3, "weight_penalty": 0.1}],
     ),
     Method("divergence", "regularizers", _embeddings, [{}, {"groups": 2, "margin": 2.3}]),
-    Method("entropy", "regularizers", _embeddings, [{}, {"bandwidth": 0.5}]),
 ]
+
+
+# What a method is given whose signature says it all.
+GIVEN: dict[tuple[str, ...], Callable[[Batch, int], Arguments]] = {
+    ("embeddings", "labels"): _labels,
+    ("embeddings",): _embeddings,
+    ("centers",): _centers,
+}
+GIVEN |= {
+    ("embeddings", "labels", table): _with(table)
+    for table in ("centers", "means", "proxies", "weight")
+}
+
+
+def _by_signature(name: str, package: str) -> list[Method]:
+    """The row of a method; none where there is no such method, or its signature does not tell."""
+    public = getattr(kinspace, package)
+    if name not in public.__all__ or any(method.name == name for method in METHODS):
+        return []
+    parameters = inspect.signature(getattr(public, name)).parameters.values()
+    given = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+    options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and not is_reduction(p)]
+    tried = {p.name: _other(p.default) for p in options if _other(p.default) is not None}
+    if given not in GIVEN:
+        return []
+    return [Method(name, package, GIVEN[given], [{}, tried] if tried else [{}])]
+
+
+def _other(default: Any) -> Any:
+    """Another value of an option that is a number or a switch; None where there is no telling."""
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int):
+        return default + 1
+    return default / 2 or 0.5 if isinstance(default, float) else None
+
+
+def is_reduction(parameter: inspect.Parameter) -> bool:
+    """Whether it is the reduction over samples that all losses share."""
+    return parameter.name == "reduction" and parameter.default == "mean"
+
+
+METHODS += [method for name in LOSSES for method in _by_signature(f"{name}_loss", "losses")]
+METHODS += [method for name in REGULARIZERS for method in _by_signature(name, "regularizers")]
 
 
 def every(table: list[Method]) -> Any:
@@ -266,11 +314,6 @@ EVERY_METHOD = every(METHODS)
 
 # Own reductions, over pairs, triplets or classes.
 OTHER_REDUCTIONS = {"contrastive_loss", "triplet_loss", "density"}
-
-
-def is_reduction(parameter: inspect.Parameter) -> bool:
-    """Whether it is the reduction over samples that all losses share."""
-    return parameter.name == "reduction" and parameter.default == "mean"
 
 
 def reduces_samples(function: Callable[..., Tensor]) -> bool:

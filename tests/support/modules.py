@@ -30,64 +30,6 @@ class Module:
     on_centers: bool = False
 
 
-def _alone(name: str, *, on_centers: bool = False) -> Module:
-    return Module(lambda num_classes, dim: REGISTRIES[name](), on_centers=on_centers)
-
-
-def _centered(name: str) -> Module:
-    return Module(REGISTRIES[name], per_class=True)
-
-
-MODULES: dict[str, Module] = {
-    "almn": _centered("almn"),
-    "angular": _alone("angular"),
-    "bier": _alone("bier"),
-    "center": _centered("center"),
-    "circle": _alone("circle"),
-    "cluster_nca": _alone("cluster_nca"),
-    "clustering": _alone("clustering"),
-    "contrastive": _alone("contrastive"),
-    "fixed_margin": _centered("fixed_margin"),
-    "hdc": _alone("hdc"),
-    "hierarchical_triplet": _centered("hierarchical_triplet"),
-    "histogram": _alone("histogram"),
-    "lifted_structure": _alone("lifted_structure"),
-    "magnet": _alone("magnet"),
-    "margin": Module(
-        lambda num_classes, dim: REGISTRIES["margin"](num_classes, boundary_weight=0.1),
-        per_class=True,
-    ),
-    "multi_similarity": _alone("multi_similarity"),
-    "n_pair": _alone("n_pair"),
-    "nca": _alone("nca"),
-    "ncm": _centered("ncm"),
-    "normalized_softmax": _centered("normalized_softmax"),
-    "nra": _alone("nra"),
-    "pddm": Module(lambda num_classes, dim: REGISTRIES["pddm"](dim, width=7)),
-    "proxy_anchor": _centered("proxy_anchor"),
-    "proxy_nca": _centered("proxy_nca"),
-    "softmax": _centered("softmax"),
-    "triplet": _alone("triplet"),
-    "adversarial": Module(lambda num_classes, dim: REGISTRIES["adversarial"](dim, width=5)),
-    "density": Module(
-        lambda num_classes, dim: REGISTRIES["density"](
-            num_classes, torch.linspace(0.5, 2.0, num_classes)
-        ),
-        per_class=True,
-    ),
-    "divergence": _alone("divergence"),
-    "entropy": _alone("entropy"),
-    "global_statistics": _alone("global_statistics"),
-    "hyperspherical_energy": _alone("hyperspherical_energy", on_centers=True),
-    "log_exp_spread": _alone("log_exp_spread", on_centers=True),
-    "orthogonal": _alone("orthogonal"),
-    "power_spread": _alone("power_spread", on_centers=True),
-    "uniform_spread": _alone("uniform_spread", on_centers=True),
-}
-
-EVERY_MODULE = pytest.mark.parametrize("name", MODULES)
-
-
 def required(function: Callable[..., Any]) -> dict[str, int]:
     """Numbers of classes and dimensions, for the parameters of a constructor without default."""
     parameters = inspect.signature(function).parameters.values()
@@ -97,3 +39,34 @@ def required(function: Callable[..., Any]) -> dict[str, int]:
         if parameter.default is inspect.Parameter.empty
         and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     }
+
+
+def _by_constructor(kind: type[nn.Module]) -> Module:
+    names = required(kind)
+
+    def build(num_classes: int, dim: int) -> nn.Module:
+        sizes = {"num_classes": num_classes, "dim": dim}
+        return kind(**{name: sizes[name] for name in names})
+
+    on_centers = getattr(kind, "takes", None) == "centers"
+    return Module(build, per_class="num_classes" in names, on_centers=on_centers)
+
+
+# Tried with other than the defaults; the others are built as their constructors ask for.
+BUILT: dict[str, Module] = {
+    "margin": Module(
+        lambda num_classes, dim: REGISTRIES["margin"](num_classes, boundary_weight=0.1),
+        per_class=True,
+    ),
+    "pddm": Module(lambda num_classes, dim: REGISTRIES["pddm"](dim, width=7)),
+    "adversarial": Module(lambda num_classes, dim: REGISTRIES["adversarial"](dim, width=5)),
+    "density": Module(
+        lambda num_classes, dim: REGISTRIES["density"](
+            num_classes, torch.linspace(0.5, 2.0, num_classes)
+        ),
+        per_class=True,
+    ),
+}
+MODULES = {name: BUILT.get(name) or _by_constructor(kind) for name, kind in REGISTRIES.items()}
+
+EVERY_MODULE = pytest.mark.parametrize("name", MODULES)

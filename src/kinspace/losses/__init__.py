@@ -35,6 +35,7 @@ from kinspace.losses.softmax import (
     normalized_softmax_loss,
     softmax_loss,
 )
+from kinspace.losses.supcon import SupCon, supcon_loss
 from kinspace.losses.triplet import Triplet, triplet_loss
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "ProxyAnchor",
     "ProxyNCA",
     "Softmax",
+    "SupCon",
     "Triplet",
     "almn_loss",
     "angular_loss",
@@ -92,6 +94,7 @@ __all__ = [
     "proxy_nca_loss",
     "rank_statistics",
     "softmax_loss",
+    "supcon_loss",
     "triplet_loss",
     "update_centers",
     "virtual_points",
@@ -123,5 +126,6 @@ LOSSES: dict[str, type[nn.Module]] = {
     "proxy_anchor": ProxyAnchor,
     "proxy_nca": ProxyNCA,
     "softmax": Softmax,
+    "supcon": SupCon,
     "triplet": Triplet,
 }

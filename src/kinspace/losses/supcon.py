@@ -1,0 +1,72 @@
+"""SupCon: each positive in a softmax of its own over the rest of the batch.
+
+    L = mean_i -1/|P_i| sum_{p in P_i} log( exp(z_i . z_p / t) / sum_{a != i} exp(z_i . z_a / t) )
+
+z are the embeddings at length 1, t the temperature, P_i the other samples of i's class. A sample
+alone in its class, for which Eq. 2 divides by 0, has term 0 and still counts in the mean. Eq. 2 has
+the sum over i.
+
+Khosla et al., Supervised contrastive learning, NeurIPS 2020, Eq. 2 (L_out).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
+from kinspace._core.normalization import unit
+from kinspace._core.pairwise import fill_diagonal
+from kinspace._core.precision import full_precision
+from kinspace._core.reduction import REDUCTIONS, reduce
+
+__all__ = ["SupCon", "supcon_loss"]
+
+
+@full_precision
+def supcon_loss(
+    embeddings: Tensor, labels: Tensor, *, temperature: float = 0.1, reduction: str = "mean"
+) -> Tensor:
+    """Supervised contrastive loss (module docstring).
+
+    The class-mates have cosine 1, and 0 with the third sample, which is alone: mean of
+    log(1 + e^-1), the same again, and 0.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> supcon_loss(x, torch.tensor([0, 0, 1]), temperature=1.0)
+    tensor(0.2088)
+    """
+    labels = checks.labels(embeddings, labels)
+    checks.positive("temperature", temperature)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    x = unit(embeddings)
+    logits = x @ x.T / temperature  # (batch, batch)
+    # not the sample itself; a finite number, so that a sample alone has a softmax
+    logits = fill_diagonal(logits, torch.finfo(logits.dtype).min)
+    members, positive = ClassIndex(labels).positives  # (batch, largest class)
+    log_probabilities = logits.log_softmax(1).gather(1, members).masked_fill(~positive, 0.0)
+    return reduce(-log_probabilities.sum(1) / positive.sum(1).clamp(min=1), reduction)
+
+
+class SupCon(nn.Module):
+    """`supcon_loss` as a module.
+
+    >>> SupCon()
+    SupCon(temperature=0.1, reduction='mean')
+    """
+
+    def __init__(self, *, temperature: float = 0.1, reduction: str = "mean") -> None:
+        super().__init__()
+        checks.positive("temperature", temperature)
+        self.temperature = temperature
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return supcon_loss(
+            embeddings, labels, temperature=self.temperature, reduction=self.reduction
+        )
+
+    def extra_repr(self) -> str:
+        return options_repr(self, "temperature", "reduction")
