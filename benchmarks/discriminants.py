@@ -24,10 +24,10 @@ from kinspace.data import Dataset, hold_out_classes, stratified
 from kinspace.evaluation.retrieval import recall_at_k
 from kinspace.models.lda import discriminants
 from kinspace.recipes import changed, read_recipe
-from kinspace.reproduce.classifying import classification_errors
-from kinspace.training.building import make_model, transform_settings
-from kinspace.training.feeding import embed_all
-from kinspace.training.preparing import open_any, prepare
+from kinspace.reproduce.classification_errors import classification_errors
+from kinspace.training.components import make_model, transform_settings
+from kinspace.training.data_parts import open_any, prepare
+from kinspace.training.feed import embed_all
 from kinspace.training.settings import run_settings
 
 SHRINKAGES = (0.1, 0.3, 0.5, 0.8)

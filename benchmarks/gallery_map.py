@@ -25,10 +25,10 @@ from serving import server
 from setting import _commit, _processor
 
 import kinspace
-from kinspace.bundle.gallery import Gallery
-from kinspace.gallery.places import gallery_places
-from kinspace.gallery.thumbnails import Thumbnails
-from kinspace.table import EmbeddingTable
+from kinspace.embeddings import EmbeddingTable
+from kinspace.search.gallery import Gallery
+from kinspace.server.gallery_thumbnails import Thumbnails
+from kinspace.server.map_positions import gallery_places
 
 NOISE = 0.3  # length of what is added to a vector of length 1
 VIEWPORT = {"width": 1360, "height": 900}

@@ -34,7 +34,6 @@ from losses import CASES, batch, compiled
 
 NEEDED = 0.05  # of a step, to stay
 SIZES = {"cpu": [128, 512, 1024, 2048], "cuda": [128, 512, 1024, 2048, 4096]}
-SLOW = {"clustering": 1024, "hdc": 1024}  # not measured at more on a CPU
 LAYERS = ("max_pool", "local_response_norm", "bias_relu", "whole step")
 
 
@@ -50,10 +49,8 @@ def methods(
 ) -> dict[str, list]:
     """[milliseconds, MB] of each method and size."""
     found = {}
-    for size in options.sizes:
+    for size in options.compiled_sizes if through_compiler else options.sizes:
         for name in options.methods:
-            if device.type == "cpu" and size > SLOW.get(name, size):
-                continue
             embeddings, labels = batch(size, options.dim, 4, device)
             torch.manual_seed(0)
             module = CASES[name](int(labels[-1]) + 1, options.dim).to(device)
@@ -186,7 +183,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--dim", type=int, default=128)
     add("--seconds", type=float, default=0.3, help="time for each measurement")
     add("--other", type=Path, help="another source tree to time the methods of")
-    add("--skip-compile", action="store_true")
+    add("--compiled-sizes", type=int, nargs="*", help="by torch.compile (default: all sizes)")
     add("--methods-only", action="store_true", help=argparse.SUPPRESS)
     add("--json", type=Path)
     add("--markdown", type=Path)
@@ -194,6 +191,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
     options.sizes = options.sizes or SIZES[options.device]
+    if options.compiled_sizes is None:
+        options.compiled_sizes = options.sizes
     options.skip_pml, options.compile = True, False
     return options
 
@@ -209,8 +208,7 @@ def main(arguments: list[str]) -> None:
     found = {"formula": methods(options, device, through_compiler=False)}
     if options.other:
         found["kernel"] = by_other(options)
-    if not options.skip_compile:
-        found["compiled"] = methods(options, device, through_compiler=True)
+    found["compiled"] = methods(options, device, through_compiler=True)
     steps = {size: training_step(device, size, 3 * options.seconds) for size in options.sizes}
     content: dict[str, object] = {
         "setting": setting(options),

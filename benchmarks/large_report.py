@@ -24,8 +24,8 @@ from PIL import Image
 from retrieval import arguments, conclude, embed
 from setting import setting
 
+from kinspace.embeddings import EmbeddingTable
 from kinspace.report import write_report
-from kinspace.table import EmbeddingTable
 
 ASKED_SECONDS = 480.0  # "minutes, not hours, on two cores"
 ASKED_GIGABYTES = 3.0

@@ -46,7 +46,7 @@ from torch import Tensor, nn
 import kinspace
 from kinspace.recipes import parse_set
 from kinspace.training import loop, training
-from kinspace.training.feeding import Feed
+from kinspace.training.feed import Feed
 from kinspace.training.loop import Hooks, Plan, fit
 from kinspace.training.state import Loader, State
 

@@ -22,17 +22,17 @@ from setting import setting
 
 from kinspace.data import Dataset, cache_in_memory, from_arrays, open_data
 from kinspace.recipes import Recipe, changed, read_recipe
-from kinspace.training.building import (
+from kinspace.training.components import (
     make_model,
     make_plan,
     make_state,
     transform_settings,
     with_batch,
 )
-from kinspace.training.feeding import Feed
-from kinspace.training.graphs import Graphed
+from kinspace.training.cuda_graphs import Graphed
+from kinspace.training.feed import Feed
+from kinspace.training.log_output import Silent
 from kinspace.training.loop import Hooks, fit
-from kinspace.training.reporting import Silent
 from kinspace.training.settings import RunSettings
 from kinspace.training.step import Precision
 

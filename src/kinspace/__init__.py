@@ -19,11 +19,11 @@ if TYPE_CHECKING:
         samplers,
     )
     from kinspace._kernels import use_kernels
-    from kinspace.bundle import load
+    from kinspace.embeddings import EmbeddingTable
+    from kinspace.inference import load
     from kinspace.losses import LOSSES
     from kinspace.regularizers import REGULARIZERS
     from kinspace.samplers import SAMPLERS
-    from kinspace.table import EmbeddingTable
     from kinspace.training import train, tune
 
 __all__ = [
@@ -52,8 +52,8 @@ _MODULE_OF = {
     "LOSSES": "losses",
     "REGULARIZERS": "regularizers",
     "SAMPLERS": "samplers",
-    "EmbeddingTable": "table",
-    "load": "bundle",
+    "EmbeddingTable": "embeddings",
+    "load": "inference",
     "train": "training",
     "tune": "training",
     "use_kernels": "_kernels",

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from bundles import bare_run, digits, run_with_gallery
 from kinspace.cli import app
-from kinspace.table import EmbeddingTable
+from kinspace.embeddings import EmbeddingTable
 
 
 def run(*arguments: object, code: int = 0) -> str:

@@ -8,8 +8,8 @@ from PIL import Image
 from rich.console import Console
 
 from kinspace.data import BadPictures, check, from_arrays, from_folder, require_good, usable
-from kinspace.data.check_report import check_table
 from kinspace.data.duplicates import MOST_DIFFERENCE, MOST_OF_CONTRAST, find_groups
+from kinspace.data.validation_report import check_table
 from odd_pictures import ODD, encoded, scene, write_bad, write_clean, write_odd
 
 

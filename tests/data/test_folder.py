@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from kinspace.data import from_folder, official, zero_shot
-from kinspace.data.bad import BadPicture
 from kinspace.data.dataset import natural_order
+from kinspace.data.unreadable import BadPicture
 from odd_pictures import scene, write_bad, write_clean
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from kinspace.data import packed as packing
+from kinspace.data import archive_pictures as packing
 from kinspace.data import pictures
-from kinspace.data.bad import BadPicture
-from kinspace.data.packed import ArchivePictures
+from kinspace.data.archive_pictures import ArchivePictures
 from kinspace.data.pictures import ArrayPictures, FilePictures, SomePictures, decode
+from kinspace.data.unreadable import BadPicture
 from odd_pictures import BAD, ODD, bomb, corners, encoded, scene, write_bad, write_odd
 
 

@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from kinspace.data.processes import chunks, cores, in_processes
+from kinspace.data.process_pool import chunks, cores, in_processes
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from kinspace.data import from_table
-from kinspace.data.bad import BadPicture
 from kinspace.data.columns import MOST_WORDS
+from kinspace.data.unreadable import BadPicture
 from odd_pictures import scene
 
 

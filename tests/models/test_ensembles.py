@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import kinspace
 from bundles import QUICK, digits
-from kinspace.bundle import Model, export_onnx
+from kinspace.inference import Model, export_onnx
 from kinspace.models import (
     Embedder,
     Head,
@@ -23,7 +23,7 @@ from kinspace.models import (
     save_weights,
 )
 from kinspace.recipes import changed, read_recipe
-from kinspace.training.graphs import Graphed
+from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.step import Precision
 
 SMALL = {"name": "small", "options": {"width": 4, "size": 28, "blocks": 2}}

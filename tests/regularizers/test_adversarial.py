@@ -12,7 +12,7 @@ from batches import random_batch
 from gradients import disagreement, evaluate
 from kinspace.recipes import changed, read_recipe, with_regularizers
 from kinspace.regularizers import Adversarial, adversarial_penalty
-from kinspace.training import building
+from kinspace.training import components
 from kinspace.training.checkpoint import read_checkpoint
 
 
@@ -136,7 +136,7 @@ def test_a_run_trains_the_regressors_and_keeps_them(tmp_path: Path) -> None:
     )
     assert sum("adversarial" in row for row in run.metrics) == 3
     last, _ = read_checkpoint(run.folder / "last.safetensors")
-    fresh = building.make_objective(recipe, num_classes=3, dim=9, seed=0, original=None)
+    fresh = components.make_objective(recipe, num_classes=3, dim=9, seed=0, original=None)
     assert len(fresh.state_dict()) == 2
     for name, before in fresh.state_dict().items():
         assert last[f"objective.{name}"].shape == before.shape

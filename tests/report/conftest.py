@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kinspace.report import write_report
-from kinspace.training import Run
+from kinspace.run import Run
 from report.runs import trained, write_digits
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import kinspace
 from kinspace.data import digits_dataset
-from kinspace.training import Run
+from kinspace.run import Run
 
 QUICK: dict[str, Any] = {
     "model.options": {"width": 4, "size": 16},

@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 from kinspace.data import digits_dataset
+from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.summary import summarize
-from kinspace.report.cases import retrieval_cases
 from kinspace.report.map import layout, map_data
 from kinspace.report.plots import curves, evaluation_plots, map_plot
+from kinspace.report.retrieval_examples import retrieval_cases
 from kinspace.report.thumbnails import picture_uri, sheet
 from kinspace.report.verdict import verdict
-from kinspace.table import EmbeddingTable
 
 
 def blobs(noise: float = 1.5) -> EmbeddingTable:

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from kinspace.data import open_data
+from kinspace.evaluation.comparison import compare_runs
 from kinspace.evaluation.hierarchy import recovery_error
-from kinspace.report import compare_runs, recover_hierarchy, write_comparison
-from kinspace.report.embedding import RunEmbedder
-from kinspace.training import Run, open_run
-from kinspace.training.preparing import split_names
+from kinspace.evaluation.hierarchy_experiment import recover_hierarchy
+from kinspace.report import write_comparison
+from kinspace.run import Run, open_run
+from kinspace.run_tables import RunEmbedder
+from kinspace.training.data_parts import split_names
 from report.runs import OPTIONS, QUICK, trained
 from report.test_page import checked
 

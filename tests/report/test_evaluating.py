@@ -12,14 +12,13 @@ from sklearn.neighbors import NearestNeighbors
 
 import kinspace
 from kinspace.data import digits_dataset
+from kinspace.embeddings import EmbeddingTable
+from kinspace.evaluation.comparison import compare_runs
+from kinspace.evaluation.evaluator import evaluate, gather
 from kinspace.evaluation.protocols import halves, open_set, verification
 from kinspace.evaluation.summary import summarize
-from kinspace.report import evaluate
-from kinspace.report.comparing import compare_runs
-from kinspace.report.embedding import embed_run
-from kinspace.report.gathering import gather
-from kinspace.table import EmbeddingTable
-from kinspace.training import Run, open_run
+from kinspace.run import Run, open_run
+from kinspace.run_tables import embed_run
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from report.runs import OPTIONS, QUICK
 
@@ -277,7 +276,7 @@ def test_the_same_seed_gives_the_same_evaluation_and_another_does_not() -> None:
 def test_a_large_table_is_clustered_less_often_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinspace.evaluation.job.OPERATIONS", 1.0)
+    monkeypatch.setattr("kinspace.evaluation.measures.OPERATIONS", 1.0)
     found = summarize(blobs())
     assert (found.clustering["restarts"], found.clustering["nmi_spread"]) == (1, 0)
     assert "clustering: 1 K-means instead of 5; a GPU makes all" in found.notes

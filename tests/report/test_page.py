@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kinspace.embeddings import EmbeddingTable
 from kinspace.report import write_report
-from kinspace.table import EmbeddingTable
-from kinspace.training import Run
+from kinspace.run import Run
 
 VOID = {"meta", "br", "img", "input", "link", "hr"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinspace.data.opening import BUILT_IN
+from kinspace.data.load import BUILT_IN
 from kinspace.data.standard import STANDARD_SETS
 from kinspace.recipes import Recipe, changed, parse_set, read_recipe, with_regularizers
 from kinspace.reproduce import (

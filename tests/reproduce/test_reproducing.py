@@ -19,11 +19,11 @@ from kinspace.cli import app
 from kinspace.data import open_data
 from kinspace.evaluation import recall_at_k
 from kinspace.evaluation.clustering import clustering_metrics
-from kinspace.report.embedding import RunEmbedder
 from kinspace.reproduce import Outcome, make_jobs, read_experiment, reproduce
-from kinspace.reproduce.processes import Failed, Machine
-from kinspace.training import open_run
-from kinspace.training.preparing import split_names
+from kinspace.reproduce.training_processes import Failed, Machine
+from kinspace.run import open_run
+from kinspace.run_tables import RunEmbedder
+from kinspace.training.data_parts import split_names
 from reproduce.small import OPTIONS, TOML, written
 
 

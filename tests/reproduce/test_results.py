@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from kinspace.reproduce import read_experiment, results_page
-from kinspace.reproduce.classifying import classification_errors
-from kinspace.reproduce.figures import experiment_figures
+from kinspace.reproduce.aggregate import mean_curve, mean_spread, reached
+from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.reproduce.jobs import make_jobs
-from kinspace.reproduce.keeping import Keeper
+from kinspace.reproduce.kept_checkpoints import Keeper
 from kinspace.reproduce.records import Records
+from kinspace.reproduce.result_figures import experiment_figures
+from kinspace.reproduce.results_table import headings, lines
 from kinspace.reproduce.rows import Curve
-from kinspace.reproduce.summary import mean_curve, mean_spread, reached
-from kinspace.reproduce.table import headings, lines
 from kinspace.training.checkpoint import write_checkpoint
 from reproduce.small import TOML, written
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinspace.bundle.gallery import Gallery
+from kinspace.embeddings import EmbeddingTable
 from kinspace.search import ExactIndex, FaissIndex, Reranked, recall_against_exact
-from kinspace.table import EmbeddingTable
+from kinspace.search.gallery import Gallery
 
 RNG = np.random.default_rng(0)
 CENTERS = RNG.standard_normal((200, 16))

@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 import kinspace
-from kinspace.bundle import index_run
 from kinspace.data import Dataset, digits_dataset
+from kinspace.inference import index_run
 
 # digits at 16 pixels through a narrow net, as in training/commands.py
 QUICK = {

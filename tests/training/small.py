@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 import kinspace
 from kinspace.data import Dataset, from_arrays
-from kinspace.training import Run
+from kinspace.run import Run
 
 NET = {"model.options": {"width": 4, "size": 16}, "model.dim": 8}
 QUICK: dict[str, Any] = {

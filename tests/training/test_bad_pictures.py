@@ -42,7 +42,7 @@ def test_left_out_they_are_said_and_written_down(mixed: Path, tmp_path: Path) ->
     done = CliRunner().invoke(app, [*arguments, "--skip-bad"])
     assert done.exit_code == 0, done.stderr
     assert f"left out, unreadable: {len(bad)} pictures (run.json lists them)" in done.stderr
-    from kinspace.training import open_run
+    from kinspace.run import open_run
 
     about = open_run(tmp_path / "run").about
     assert {Path(name).name for name, _ in about["skipped"]} == set(bad)

@@ -12,7 +12,7 @@ from kinspace.training.checkpoint import (
     write_atomically,
     write_checkpoint,
 )
-from kinspace.training.run import new_folder
+from kinspace.training.run_folder import new_folder
 from training.commands import same_bits
 
 DTYPES = [

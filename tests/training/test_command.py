@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kinspace.training import open_run
+from kinspace.run import open_run
 from training.commands import QUICK, run_here
 
 METHOD = ["--method", "contrastive", "--steps", "2"]

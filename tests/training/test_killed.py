@@ -120,7 +120,7 @@ def test_no_room_for_a_checkpoint_says_so_and_keeps_the_one_before(tmp_path: Pat
 
 def test_a_run_of_another_recipe_is_not_gone_on_with(tmp_path: Path) -> None:
     import kinspace
-    from kinspace.training import open_run
+    from kinspace.run import open_run
 
     folder = tmp_path / "run"
     quick = {"model.options": {"width": 4, "size": 16}, "transform.size": 16}

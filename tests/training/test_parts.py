@@ -9,10 +9,10 @@ import torch
 
 from kinspace.recipes import Recipe, changed, read_recipe
 from kinspace.samplers import SAMPLERS
-from kinspace.training.building import warm_start
+from kinspace.training.batch_size import fitted_batches, with_batch
 from kinspace.training.checkpoint import read_checkpoint
-from kinspace.training.fitting import fitted_batches, with_batch
-from kinspace.training.preparing import open_any, split_names
+from kinspace.training.components import warm_start
+from kinspace.training.data_parts import open_any, split_names
 from training.small import losses, net, pictures, trained, trained_net, vectors
 
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from kinspace.data import TransformSettings
 from kinspace.data.cache import PictureCache
-from kinspace.data.loading import CachedLoader
+from kinspace.data.dataloader import CachedLoader
 from kinspace.losses import Contrastive
 from kinspace.objective import Objective
+from kinspace.run import open_run
 from kinspace.samplers import random
-from kinspace.training import open_run
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.log import MetricsFile, read_metrics
 from kinspace.training.loop import Stopped

@@ -14,10 +14,10 @@ from kinspace.data import TransformSettings, augmented_views, cache_in_memory
 from kinspace.models import make_embedder
 from kinspace.models.lda import lda_projection
 from kinspace.recipes import changed, read_recipe
-from kinspace.training.building import bears_channels_last, original_densities
 from kinspace.training.checkpoint import read_checkpoint
-from kinspace.training.feeding import Feed, embed_all
-from kinspace.training.preparing import split_names
+from kinspace.training.components import bears_channels_last, original_densities
+from kinspace.training.data_parts import split_names
+from kinspace.training.feed import Feed, embed_all
 from training.small import NET, OPTIONS, QUICK, losses, net, pictures, trained, trained_net
 
 CPU = torch.device("cpu")

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 import kinspace
 from kinspace.cli import app
 from kinspace.recipes import Range, changed, read_recipe
-from kinspace.training import Search, open_run, parse_range, tune
-from kinspace.training.searching import suggested
+from kinspace.run import open_run
+from kinspace.training import Search, parse_range, tune
+from kinspace.training.search_space import suggested
 from odd_pictures import write_clean
 from training.commands import QUICK as QUICK_ARGUMENTS
 from training.small import OPTIONS, QUICK, pictures

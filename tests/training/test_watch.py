@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from kinspace.losses import NRA, Contrastive
-from kinspace.training import Run
-from kinspace.training.watch import few_pictures, statistics
+from kinspace.run import Run
+from kinspace.training.diagnostics import few_pictures, statistics
 from training.small import Net, net, pictures, trained, trained_net, vectors
 
 STILL = {"optimizer.lr": 1e-12}

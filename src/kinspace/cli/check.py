@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from kinspace.data.check_report import check_table
-from kinspace.data.checking import CheckResult, check
 from kinspace.data.dataset import Dataset
-from kinspace.data.opening import open_data
+from kinspace.data.load import open_data
+from kinspace.data.validation import CheckResult, check
+from kinspace.data.validation_report import check_table
 
 __all__ = ["check_command"]
 

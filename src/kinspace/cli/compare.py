@@ -15,7 +15,7 @@ from kinspace.cli.evaluate import telling
 from kinspace.cli.options import Device, Json
 
 if TYPE_CHECKING:
-    from kinspace.report.comparing import Comparison
+    from kinspace.evaluation.comparison import Comparison
 
 __all__ = ["compare_command"]
 
@@ -35,7 +35,8 @@ def compare_command(
     Exit code 0: done; 1: a disk fails; 2: a run cannot be opened or judged.
     """
     with told(), telling() as tell:
-        from kinspace.report.comparing import compare_runs, write_comparison
+        from kinspace.evaluation.comparison import compare_runs
+        from kinspace.report import write_comparison
 
         found = compare_runs(runs, data, device=device, tell=tell)
         page = None if out is None else write_comparison(found, out)
@@ -49,7 +50,7 @@ def compare_command(
 
 def show(found: Comparison) -> None:
     """Groups and tests as tables."""
-    from kinspace.report.plots import MEASURES
+    from kinspace.evaluation.measure_names import MEASURES
 
     console = Console()
     names = [name for name in ("recall@1", "recall@8", "map@r") if name in found.groups[0]]

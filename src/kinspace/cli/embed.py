@@ -31,8 +31,8 @@ def embed_command(
     Exit code 2: something was asked that cannot be.
     """
     with told(), bar("embedding") as progress:
-        from kinspace.bundle import embed_to_file, load
-        from kinspace.data.opening import open_data
+        from kinspace.data.load import open_data
+        from kinspace.inference import embed_to_file, load
 
         options = {"batch_size": batch, "workers": workers}
         table = embed_to_file(

@@ -54,7 +54,7 @@ def evaluate_command(
     evaluation.json.
     """
     with told(), telling() as tell:
-        from kinspace.report.gathering import evaluate
+        from kinspace.evaluation.evaluator import evaluate
 
         options = {"fmr": fmr, "device": device, "tell": tell}
         found = evaluate(source, data, metric=metric, seed=seed, **options)
@@ -66,7 +66,7 @@ def evaluate_command(
 
 def show(found: Evaluation) -> None:
     """The main measures as tables."""
-    from kinspace.data.check_report import counted
+    from kinspace.data.validation_report import counted
     from kinspace.report.verdict import percent
 
     console = Console()

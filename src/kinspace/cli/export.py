@@ -9,7 +9,7 @@ import typer
 
 from kinspace.cli.errors import told
 from kinspace.cli.options import RunFolder
-from kinspace.data.check_report import counted
+from kinspace.data.validation_report import counted
 
 __all__ = ["export_command"]
 
@@ -34,8 +34,8 @@ def export_command(
         if not onnx:
             raise ValueError("--onnx: expected, it is the one format there is")
         file = run / "model.onnx" if file is None else file
-        from kinspace.bundle import export_onnx, load
-        from kinspace.data.opening import open_data
+        from kinspace.data.load import open_data
+        from kinspace.inference import export_onnx, load
 
         model = load(run, "cpu")
         pictures = open_data(model.about["data"] if data is None else data).pictures

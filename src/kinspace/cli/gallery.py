@@ -27,7 +27,7 @@ def gallery_command(
     Exit code 2: something was asked that cannot be.
     """
     with told(), bar("pictures") as progress:
-        from kinspace.gallery import write_site
+        from kinspace.server import write_site
 
         page = write_site(
             run,

@@ -50,8 +50,8 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
     Ctrl-C, and saved.
     """
     with told():
+        from kinspace.evaluation.hierarchy_experiment import recover_hierarchy
         from kinspace.recipes import parse_set
-        from kinspace.report.recovering import recover_hierarchy
         from kinspace.training.loop import Stopped
 
         changes = dict(parse_set(text) for text in change or [])

@@ -9,7 +9,7 @@ import typer
 from kinspace.cli.errors import told
 from kinspace.cli.options import Batch, Device, Readers, RunFolder
 from kinspace.cli.progress import bar
-from kinspace.data.check_report import counted
+from kinspace.data.validation_report import counted
 
 __all__ = ["index_command"]
 
@@ -39,7 +39,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     Exit code 2: something was asked that cannot be.
     """
     with told():
-        from kinspace.bundle import index_run
+        from kinspace.inference import index_run
         from kinspace.search import recall_against_exact
         from kinspace.search.exact import ExactIndex
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kinspace.recipes import Recipe, changed, parse_set
-from kinspace.training.fitting import with_batch
+from kinspace.training.batch_size import with_batch
 
 __all__ = ["with_options"]
 

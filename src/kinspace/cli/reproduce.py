@@ -13,7 +13,7 @@ from kinspace.cli.errors import told
 from kinspace.cli.options import Cache, Change, Device, Steps, Workers
 
 if TYPE_CHECKING:
-    from kinspace.reproduce.running import Outcome
+    from kinspace.reproduce.runner import Outcome
 
 __all__ = ["reproduce_command"]
 
@@ -66,8 +66,8 @@ def reproduce_command(  # noqa: PLR0913 - every option of the command is a param
     with told():
         from kinspace.recipes import parse_set
         from kinspace.reproduce import reproduce, results_page
-        from kinspace.reproduce.processes import StoppedRuns
-        from kinspace.reproduce.progress import progress_for
+        from kinspace.reproduce.progress_display import progress_for
+        from kinspace.reproduce.training_processes import StoppedRuns
 
         if page is not None:
             made = results_page(page, results or RESULTS)
@@ -124,7 +124,7 @@ def show_list() -> None:
 
 def show(outcome: Outcome) -> None:
     """The table, where the results are, and what failed."""
-    from kinspace.reproduce.table import headings, lines
+    from kinspace.reproduce.results_table import headings, lines
 
     console = Console(soft_wrap=True)
     content = outcome.content

@@ -15,7 +15,7 @@ from kinspace.cli.errors import told
 from kinspace.cli.options import Device, Indexed, Json
 
 if TYPE_CHECKING:  # takes seconds to import
-    from kinspace.bundle import Verdict
+    from kinspace.inference import Verdict
 
 __all__ = ["search_command"]
 
@@ -32,7 +32,7 @@ def search_command(
     Exit code 2: something was asked that cannot be.
     """
     with told():
-        from kinspace.bundle import load
+        from kinspace.inference import load
 
         verdict = load(run, device).classify(picture, k)
     if as_json:

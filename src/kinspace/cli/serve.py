@@ -41,8 +41,8 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     Exit code 2: something was asked that cannot be.
     """
     with told():
-        from kinspace.gallery import Settings, serve
-        from kinspace.gallery.settings import LOCAL
+        from kinspace.server import Settings, serve
+        from kinspace.server.server_settings import LOCAL
 
         settings = Settings(
             token=token,

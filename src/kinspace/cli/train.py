@@ -28,7 +28,8 @@ from kinspace.cli.options import (
 )
 from kinspace.cli.recipe import with_options
 from kinspace.recipes import Recipe, read_recipe, with_loss, with_regularizers
-from kinspace.training import Run, open_run, train
+from kinspace.run import Run, open_run
+from kinspace.training import train
 from kinspace.training.loop import Stopped
 from kinspace.training.settings import main_process
 

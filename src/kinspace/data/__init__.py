@@ -12,16 +12,14 @@ The pages are docs/data.md and docs/datasets.md.
 
 from kinspace.data.archives import from_archive
 from kinspace.data.arrays import from_arrays
-from kinspace.data.bad import BadPicture, BadPictures
 from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
-from kinspace.data.checking import CheckResult, check, require_good, usable
 from kinspace.data.crops import augmented_views
+from kinspace.data.dataloader import Batch, CachedLoader, PictureLoader, in_order
 from kinspace.data.dataset import Attributes, Dataset, from_names
 from kinspace.data.digits import digits_dataset
 from kinspace.data.folder import from_folder
-from kinspace.data.loading import Batch, CachedLoader, PictureLoader, in_order
+from kinspace.data.load import open_data
 from kinspace.data.moths_set import moths_dataset
-from kinspace.data.opening import open_data
 from kinspace.data.splits import (
     Split,
     class_folds,
@@ -32,6 +30,8 @@ from kinspace.data.splits import (
 )
 from kinspace.data.table import from_table
 from kinspace.data.transforms import TransformSettings, eval_transform, train_transform
+from kinspace.data.unreadable import BadPicture, BadPictures
+from kinspace.data.validation import CheckResult, check, require_good, usable
 
 __all__ = [
     "Attributes",

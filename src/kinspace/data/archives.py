@@ -15,9 +15,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from kinspace.data.archive_pictures import ArchivePictures, open_archive, read_member
 from kinspace.data.dataset import Dataset, from_names
 from kinspace.data.layout import arrange, few, is_clutter, part_name
-from kinspace.data.packed import ArchivePictures, open_archive, read_member
 from kinspace.data.table import dataset_of, read_table, refuse_missing
 
 __all__ = ["from_archive", "is_archive"]

@@ -2,7 +2,7 @@
 
 Decoding is most of a loader's work and the same in every epoch. A cache holds the squares that
 `kinspace.data.transforms.Square` makes; the random part of a transform is done on them, a batch at
-a time (`kinspace.data.loading.CachedLoader`). CUB's 11,788 pictures at 256 pixels take 2.3 GB.
+a time (`kinspace.data.dataloader.CachedLoader`). CUB's 11,788 pictures at 256 pixels take 2.3 GB.
 
 On disk a cache is a folder: `pictures.npy`, mapped and not read, and `header.json`, which says what
 of. It appears in one piece or not at all, and it is never overwritten: where the pictures have
@@ -33,12 +33,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kinspace._core.atomic_files import to_disk
 from kinspace.data.dataset import Dataset
 from kinspace.data.decoding import Progress, decode_squares
-from kinspace.data.fingerprints import fingerprint
+from kinspace.data.fingerprint import fingerprint
 from kinspace.data.pictures import Pictures
 from kinspace.data.transforms import Square, TransformSettings
-from kinspace.writing import to_disk
 
 __all__ = ["PictureCache", "cache_in_memory", "cache_on_disk"]
 

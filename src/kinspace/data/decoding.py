@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace.data.bad import BadPicture, BadPictures
 from kinspace.data.pictures import Pictures
-from kinspace.data.processes import chunks, cores, in_processes
+from kinspace.data.process_pool import chunks, cores, in_processes
 from kinspace.data.transforms import Square
+from kinspace.data.unreadable import BadPicture, BadPictures
 
 __all__ = ["Progress", "decode_squares"]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace.data.looking import THUMBNAIL
+from kinspace.data.inspection import THUMBNAIL
 
 __all__ = ["find_groups"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from kinspace.data.bad import BadPicture
+from kinspace.data.unreadable import BadPicture
 
 __all__ = [
     "ArrayPictures",
@@ -59,7 +59,7 @@ def decode(stream: IO[bytes], name: str) -> Image.Image:
     (128, 128, 128)
     >>> decode(io.BytesIO(b"hello"), "note.jpg")
     Traceback (most recent call last):
-    kinspace.data.bad.BadPicture: note.jpg: not a picture in any known format
+    kinspace.data.unreadable.BadPicture: note.jpg: not a picture in any known format
     """
     try:
         with warnings.catch_warnings():

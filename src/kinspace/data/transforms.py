@@ -176,7 +176,7 @@ def train_transform(settings: TransformSettings | None = None) -> v2.Compose:
     """Square, random rescale, random crop, random mirror, normalize: a (3, size, size) tensor.
 
     The chance is torch's global generator's, as in all of torchvision;
-    `kinspace.data.loading.PictureLoader` seeds it for each picture.
+    `kinspace.data.dataloader.PictureLoader` seeds it for each picture.
 
     >>> train_transform(TransformSettings(size=227))(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 227, 227])

@@ -15,7 +15,16 @@ from kinspace.evaluation.classification import (
     soft_knn_predict,
 )
 from kinspace.evaluation.clustering import ami, clustering_metrics, nmi, pairwise_f1
-from kinspace.evaluation.comparing import compare_queries, compare_seeds, mean_and_spread
+from kinspace.evaluation.data_problems import (
+    ConfusedPair,
+    Duplicate,
+    HiddenGroups,
+    SuspectLabel,
+    confused_classes,
+    hidden_groups,
+    near_duplicates,
+    suspect_labels,
+)
 from kinspace.evaluation.geometry import (
     ClassGeometry,
     alignment,
@@ -34,16 +43,7 @@ from kinspace.evaluation.retrieval import (
     retrieval_metrics,
 )
 from kinspace.evaluation.roc import Roc
-from kinspace.evaluation.trouble import (
-    ConfusedPair,
-    Duplicate,
-    HiddenGroups,
-    SuspectLabel,
-    confused_classes,
-    hidden_groups,
-    near_duplicates,
-    suspect_labels,
-)
+from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
 from kinspace.evaluation.verification import (
     judge_threshold,
     roc_curve,

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
+from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.inputs import Vectors, vectors_of
 from kinspace.evaluation.neighbors import nearest_blocks
-from kinspace.table import EmbeddingTable
 
 __all__ = ["attribute_precision", "attribute_precision_each"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace.table import EmbeddingTable
+from kinspace.embeddings import EmbeddingTable
 
 __all__ = ["Labels", "Vectors", "class_numbers", "labels_of", "vectors_of", "with_labels"]
 

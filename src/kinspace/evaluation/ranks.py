@@ -4,7 +4,7 @@ The rank of a match p of the query q is one more than the number of gallery item
 near and of lower index. All retrieval measures are functions of these ranks. They are counted in
 tiles: a tile of float32 similarities is compared with the similarity of each match, which is known
 exactly beforehand; what lies within the bound of the float32 error is computed again exactly (see
-`kinspace.evaluation.counting`). Counts of tiles add up, so the tile size changes nothing.
+`kinspace.evaluation.rank_counts`). Counts of tiles add up, so the tile size changes nothing.
 
 Queries and gallery are ordered by the size of their class, so that the queries of a tile have about
 as many matches. If the queries are the gallery, a tile serves both of its sides: half the products.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinspace.evaluation.counting import Ranking, Tile
+from kinspace.evaluation.rank_counts import Ranking, Tile
 from kinspace.evaluation.similarity import Space, in_range
 
 __all__ = ["Ranked", "match_ranks"]

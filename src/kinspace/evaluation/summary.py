@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from kinspace._core import checks
+from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation import protocols
-from kinspace.evaluation.job import RANKS, Job, Tell
+from kinspace.evaluation.measures import RANKS, Job, Tell
 from kinspace.evaluation.similarity import METRICS
-from kinspace.table import EmbeddingTable
 
 __all__ = ["RANKS", "Evaluation", "Tell", "plain", "summarize"]
 

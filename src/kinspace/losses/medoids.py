@@ -43,6 +43,9 @@ def greedy_medoids(
     >>> greedy_medoids((x[:, None] - x).abs(), torch.tensor([0, 0, 1, 1]), 2, 1.0)
     (tensor([1, 1, 2, 2]), tensor(1.))
     """
+    device = distances.device
+    # many small steps that wait for each other: on a GPU launches would take longer than the work
+    distances, classes = distances.cpu(), classes.cpu()
     search = _Search(distances, classes, count)
     free = torch.ones_like(classes, dtype=torch.bool)
     medoids = []
@@ -53,8 +56,8 @@ def greedy_medoids(
         free[best] = False
         medoids.append(best)
         search.add(best, step)
-    found = torch.tensor(medoids, device=classes.device)[search.cluster]
-    return found, nmi[best].to(distances.dtype)
+    found = torch.tensor(medoids)[search.cluster]
+    return found.to(device), nmi[best].to(device, distances.dtype)
 
 
 class _Counts:
@@ -82,7 +85,7 @@ class _Search:
 
     def __init__(self, distances: Tensor, classes: Tensor, count: int) -> None:
         size = len(classes)
-        numbers = torch.arange(size + 1, dtype=torch.float64, device=classes.device)
+        numbers = torch.arange(size + 1, dtype=torch.float64)
         f = torch.xlogy(numbers, numbers).mul(2.0**BITS).round().long()
         self.distances = distances  # (samples, candidates)
         self.classes = classes

@@ -3,9 +3,8 @@
 `defaults/` has a short one for each method, `papers/` one for each setting the papers print.
 """
 
-from kinspace.recipes.changing import changed, parse_set, with_loss, with_regularizers
-from kinspace.recipes.describing import describe, formulas
-from kinspace.recipes.parts import (
+from kinspace.recipes.description import describe, formulas
+from kinspace.recipes.model_sections import (
     IndexPart,
     LossPart,
     ModelPart,
@@ -14,9 +13,10 @@ from kinspace.recipes.parts import (
     TransformPart,
     WarmStartPart,
 )
+from kinspace.recipes.overrides import changed, parse_set, with_loss, with_regularizers
 from kinspace.recipes.reading import read_recipe, recipe_names
 from kinspace.recipes.recipe import Recipe
-from kinspace.recipes.running import (
+from kinspace.recipes.run_sections import (
     OptimizerPart,
     Range,
     SchedulePart,

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from kinspace._core import checks
-from kinspace.recipes.typed import fitted, hints_of
+from kinspace.recipes.field_types import fitted, hints_of
 
 __all__ = ["above_zero", "at_least", "below_one", "typed_fields"]
 

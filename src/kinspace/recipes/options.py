@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kinspace.recipes.typed import fitted, hints_of, known
+from kinspace.recipes.field_types import fitted, hints_of, known
 
 __all__ = ["default_options", "fitted_options"]
 

@@ -9,9 +9,9 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from kinspace.recipes.field_types import known
 from kinspace.recipes.recipe import Recipe
 from kinspace.recipes.shipped import as_path, made_from_toml, shipped_files
-from kinspace.recipes.typed import known
 
 __all__ = ["read_recipe", "recipe_names"]
 

@@ -17,10 +17,10 @@ from torch import nn
 
 from kinspace.losses import LOSSES
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
-from kinspace.recipes.dotted import set_dotted
+from kinspace.recipes.dotted_keys import set_dotted
+from kinspace.recipes.field_types import fitted, known
 from kinspace.recipes.fields import typed_fields
-from kinspace.recipes.options import default_options
-from kinspace.recipes.parts import (
+from kinspace.recipes.model_sections import (
     IndexPart,
     LossPart,
     ModelPart,
@@ -29,7 +29,8 @@ from kinspace.recipes.parts import (
     TransformPart,
     WarmStartPart,
 )
-from kinspace.recipes.running import (
+from kinspace.recipes.options import default_options
+from kinspace.recipes.run_sections import (
     OptimizerPart,
     Range,
     SchedulePart,
@@ -37,7 +38,6 @@ from kinspace.recipes.running import (
     ValidationPart,
 )
 from kinspace.recipes.toml import to_toml
-from kinspace.recipes.typed import fitted, known
 from kinspace.regularizers import REGULARIZERS
 from kinspace.samplers import SAMPLERS
 
@@ -254,7 +254,7 @@ def _built(loss: LossPart, regularizers: tuple[RegularizerPart, ...]) -> nn.Modu
 
 
 def _data_sets() -> list[str]:
-    from kinspace.data.opening import BUILT_IN
+    from kinspace.data.load import BUILT_IN
     from kinspace.data.standard import STANDARD_SETS
 
     return [*STANDARD_SETS, *BUILT_IN]

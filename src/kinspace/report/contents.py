@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from kinspace import __version__
-from kinspace.data.check_report import check_facts, check_verdict, counted
-from kinspace.data.checking import CheckResult
+from kinspace.data.validation import CheckResult
+from kinspace.data.validation_report import check_facts, check_verdict, counted
+from kinspace.evaluation.evaluator import Gathered
+from kinspace.evaluation.measure_names import MEASURES
 from kinspace.evaluation.summary import Evaluation
-from kinspace.report.cases import Case, retrieval_cases
 from kinspace.report.figures import Plot
-from kinspace.report.gathering import Gathered
-from kinspace.report.plots import LABELS, MEASURES
+from kinspace.report.plots import LABELS
+from kinspace.report.retrieval_examples import Case, retrieval_cases
 from kinspace.report.thumbnails import picture_uri
 from kinspace.report.verdict import percent, verdict
 

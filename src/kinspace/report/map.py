@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from kinspace._core.normalization import unit
 from kinspace.data.pictures import Pictures
+from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.neighbors import nearest
 from kinspace.report.thumbnails import sheet, tile_side
-from kinspace.table import EmbeddingTable
 
 __all__ = ["layout", "map_data"]
 

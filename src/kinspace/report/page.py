@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kinspace.data.check_report import counted
-from kinspace.data.checking import CheckResult, check
+from kinspace._core.json_files import write_json
+from kinspace.data.validation import CheckResult, check
+from kinspace.data.validation_report import counted
+from kinspace.embeddings import EmbeddingTable
+from kinspace.evaluation.evaluator import Gathered, gather
 from kinspace.evaluation.summary import Tell
 from kinspace.report.contents import contents
 from kinspace.report.figures import Plot
-from kinspace.report.gathering import Gathered, gather
 from kinspace.report.map import map_data
 from kinspace.report.plots import curves, evaluation_plots, map_plot
-from kinspace.table import EmbeddingTable
+from kinspace.run import Run
 from kinspace.training.checkpoint import write_atomically
-from kinspace.training.run import Run, write_json
 
 __all__ = ["render", "save_plots", "write_report"]
 

@@ -7,23 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from kinspace.data.check_report import counted
+from kinspace.data.validation_report import counted
 from kinspace.evaluation.summary import Evaluation
 from kinspace.report.figures import COLORS, Plot, drawn
 from kinspace.report.verdict import percent
 
-__all__ = ["LABELS", "MEASURES", "curves", "evaluation_plots", "map_plot"]
+__all__ = ["LABELS", "curves", "evaluation_plots", "map_plot"]
 
 LABELS = {"model": "this model", "untrained": "untrained backbone", "pixels": "raw pixels"}
-MEASURES = {
-    "recall@1": "Recall@1",
-    "recall@2": "Recall@2",
-    "recall@4": "Recall@4",
-    "recall@8": "Recall@8",
-    "map@r": "MAP@R",
-    "r_precision": "R-precision",
-    "map": "mAP",
-}
 BARS = 120  # classes that are drawn as bars
 
 

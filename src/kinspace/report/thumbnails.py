@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageOps
 
-from kinspace.data.bad import BadPicture
 from kinspace.data.pictures import Pictures
+from kinspace.data.unreadable import BadPicture
 
 __all__ = ["picture_uri", "sheet", "tile_side"]
 

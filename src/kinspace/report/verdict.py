@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinspace.data.check_report import counted
+from kinspace.data.validation_report import counted
 from kinspace.evaluation.summary import Evaluation
 
 __all__ = ["percent", "verdict"]
@@ -25,7 +25,7 @@ def verdict(found: Evaluation, *, unseen: bool) -> tuple[str, str]:
 
     >>> import numpy as np
     >>> from kinspace.evaluation.summary import summarize
-    >>> from kinspace.table import EmbeddingTable
+    >>> from kinspace.embeddings import EmbeddingTable
     >>> x, y = np.eye(4).repeat(3, 0), np.arange(12) // 3
     >>> verdict(summarize(EmbeddingTable(x, y)), unseen=False)[0]
     'For 12 pictures of 4 classes the nearest other picture is of the same class in 100.0 % of

@@ -4,11 +4,11 @@
 """
 
 from kinspace.reproduce.experiment import Experiment
+from kinspace.reproduce.experiment_files import experiment_names, read_experiment
 from kinspace.reproduce.jobs import make_jobs, recipe_of
-from kinspace.reproduce.page import results_page
-from kinspace.reproduce.reading import experiment_names, read_experiment
+from kinspace.reproduce.results_page import results_page
 from kinspace.reproduce.rows import Curve, Printed, Row, Sweep
-from kinspace.reproduce.running import Outcome, reproduce
+from kinspace.reproduce.runner import Outcome, reproduce
 
 __all__ = [
     "Curve",

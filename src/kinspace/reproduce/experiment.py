@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal
 
+from kinspace.recipes.field_types import fitted, known
 from kinspace.recipes.fields import below_one, typed_fields
-from kinspace.recipes.typed import fitted, known
 from kinspace.reproduce.measures import RECOVERY, known_measure
 from kinspace.reproduce.rows import Curve, Printed, Row, Sweep, file_name, flat
 

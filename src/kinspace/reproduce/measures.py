@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinspace.recipes.typed import known
+from kinspace.recipes.field_types import known
 
 __all__ = [
     "CLASSIFIERS",

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from kinspace import __version__
+from kinspace._core.json_files import read_json, write_json
+from kinspace.reproduce.aggregate import summaries
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.jobs import Job
-from kinspace.reproduce.summary import summaries
-from kinspace.training.run import read_json, write_json
 
 __all__ = ["Records", "commit_of", "read_results", "stem", "versions"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kinspace.recipes.field_types import fitted, known
 from kinspace.recipes.fields import at_least, typed_fields
-from kinspace.recipes.typed import fitted, known
 from kinspace.reproduce.measures import CLASSIFIERS, VALIDATION, known_measure
 
 __all__ = ["Curve", "Printed", "Row", "Sweep", "file_name", "flat"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace.writing import write_atomically
+from kinspace._core.atomic_files import write_atomically
 
 __all__ = ["read_arrays", "write_arrays"]
 

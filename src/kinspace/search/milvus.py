@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kinspace._core import checks
+from kinspace._core.atomic_files import write_atomically
 from kinspace.evaluation.inputs import Vectors
 from kinspace.search.columns import checked_rows, numbers, unit_vectors
 from kinspace.search.index import Found, Where, nothing_found
@@ -32,7 +33,6 @@ from kinspace.search.milvus_requests import (
     connected,
     expression,
 )
-from kinspace.writing import write_atomically
 
 __all__ = ["MilvusIndex"]
 

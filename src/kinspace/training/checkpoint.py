@@ -1,8 +1,8 @@
 """Checkpoints in one file each, written so that no crash can leave half of one.
 
 A checkpoint is a safetensors file: tensors by name, and the rest (step, positions, best so far) as
-JSON in its header. It is written in one piece (`kinspace.writing`): after a power cut there is the
-old file or the new one. Nothing in it is code; loading never runs any.
+JSON in its header. It is written in one piece (`kinspace._core.atomic_files`): after a power cut
+there is the old file or the new one. Nothing in it is code; loading never runs any.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from kinspace.writing import clear_parts, write_atomically
+from kinspace._core.atomic_files import clear_parts, write_atomically
 
 __all__ = ["clear_parts", "read_checkpoint", "write_atomically", "write_checkpoint"]
 

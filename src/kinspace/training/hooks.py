@@ -7,8 +7,8 @@ from typing import Any
 
 from kinspace.training.checkpoint import write_checkpoint
 from kinspace.training.log import MetricsFile, Reporter
+from kinspace.training.log_output import Silent, tensorboard_for
 from kinspace.training.loop import Hooks
-from kinspace.training.reporting import Silent, tensorboard_for
 from kinspace.training.settings import main_process
 from kinspace.training.state import State, to_checkpoint
 

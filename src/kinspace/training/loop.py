@@ -1,6 +1,6 @@
 """The training loop, from top to bottom.
 
-Everything it needs has been built (`kinspace.training.building`): it sees no recipe. A step is:
+Everything it needs has been built (`kinspace.training.components`): it sees no recipe. A step is:
 learning rates, gradients of the global batch, the optimizer, and then what is due: a row in the
 log, a validation, a refresh of the cluster index, a checkpoint.
 """
@@ -22,12 +22,12 @@ from torch import Tensor
 from kinspace.distributed import world_size
 from kinspace.evaluation import recall_at_k
 from kinspace.samplers import clusters_of
-from kinspace.training.feeding import Feed, embed_all
+from kinspace.training.diagnostics import Watch, statistics
+from kinspace.training.feed import Feed, embed_all
 from kinspace.training.log import NotFinite, Reporter, Window
 from kinspace.training.optimizer import clip, schedule_factor, set_rates
 from kinspace.training.state import Best, State
 from kinspace.training.step import Outcome, differentiate
-from kinspace.training.watch import Watch, statistics
 
 __all__ = ["Plan", "Stopped", "fit"]
 

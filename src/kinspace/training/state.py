@@ -25,7 +25,7 @@ __all__ = ["Average", "Best", "Loader", "State", "from_checkpoint", "to_checkpoi
 
 
 class Loader(Protocol):
-    """A loader of `kinspace.data.loading`: an epoch of batches, and its place in the run."""
+    """A loader of `kinspace.data.dataloader`: an epoch of batches, and its place in the run."""
 
     def __iter__(self) -> Any:
         """(inputs, labels, indices) on the device."""

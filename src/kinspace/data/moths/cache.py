@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from kinspace._core.atomic_files import write_atomically
 from kinspace.data.moths.attributes import VOCABULARY
 from kinspace.data.moths.collection import Moths, draw_moths
-from kinspace.writing import write_atomically
 
 __all__ = ["GENERATOR", "cache_folder", "load_moths", "read_moths", "write_moths"]
 

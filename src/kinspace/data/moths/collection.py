@@ -12,7 +12,7 @@ from kinspace._core import checks
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY, attribute_table, describe
 from kinspace.data.moths.catalog import make_species, species_catalog
 from kinspace.data.moths.drawing import Picture, draw_moth
-from kinspace.data.processes import cores, in_processes
+from kinspace.data.process_pool import cores, in_processes
 
 __all__ = ["Moths", "draw_moths", "draw_picture"]
 

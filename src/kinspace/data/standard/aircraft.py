@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.holdings import find_pictures
 from kinspace.data.standard.lists import rows
+from kinspace.data.standard.picture_files import find_pictures
 from kinspace.data.standard.source import Counts, Folder, Source, build, halves
 
 __all__ = ["aircraft", "aircraft_seen"]

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.holdings import find_pictures
 from kinspace.data.standard.lists import mat_column, mat_table
+from kinspace.data.standard.picture_files import find_pictures
 from kinspace.data.standard.source import Counts, Folder, Source, build, halves
 
 __all__ = ["cars196", "cars196_seen"]

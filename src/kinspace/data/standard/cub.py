@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 from kinspace.data.dataset import Attributes, Dataset
-from kinspace.data.standard.holdings import find_pictures
 from kinspace.data.standard.lists import column_for, rows
+from kinspace.data.standard.picture_files import find_pictures
 from kinspace.data.standard.source import Counts, Folder, Source, build, halves
 
 __all__ = ["cub200", "cub200_seen"]

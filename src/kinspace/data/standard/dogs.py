@@ -10,8 +10,8 @@ Each breed has 100 pictures in "train", the rest in "test".
 from __future__ import annotations
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.holdings import find_pictures
 from kinspace.data.standard.lists import mat_column
+from kinspace.data.standard.picture_files import find_pictures
 from kinspace.data.standard.source import Counts, Folder, Source, build
 
 __all__ = ["dogs"]

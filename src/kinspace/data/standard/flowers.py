@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.holdings import find_pictures
 from kinspace.data.standard.lists import mat_column
+from kinspace.data.standard.picture_files import find_pictures
 from kinspace.data.standard.source import Counts, Folder, Source, build, halves
 
 __all__ = ["flowers102", "flowers102_seen"]

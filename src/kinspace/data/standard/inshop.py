@@ -12,8 +12,8 @@ and "gallery": each test item has pictures in query and in gallery, none in trai
 from __future__ import annotations
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.holdings import find_pictures
 from kinspace.data.standard.lists import rows
+from kinspace.data.standard.picture_files import find_pictures
 from kinspace.data.standard.source import Counts, Folder, Source, build
 
 __all__ = ["inshop"]

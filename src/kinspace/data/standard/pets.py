@@ -21,8 +21,8 @@ import csv
 from pathlib import Path
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.holdings import find_pictures
 from kinspace.data.standard.lists import number_in, rows
+from kinspace.data.standard.picture_files import find_pictures
 from kinspace.data.standard.source import Counts, Folder, Source, build
 
 __all__ = ["pets"]

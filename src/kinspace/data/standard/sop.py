@@ -13,8 +13,8 @@ A class is a product, named by its class_id; its parent is its kind. No product 
 from __future__ import annotations
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.holdings import find_pictures
 from kinspace.data.standard.lists import rows
+from kinspace.data.standard.picture_files import find_pictures
 from kinspace.data.standard.source import Counts, Folder, Source, build
 
 __all__ = ["sop"]

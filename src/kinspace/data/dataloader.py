@@ -1,0 +1,297 @@
+"""Batches of (images, labels, indices) for training and evaluation, on their device.
+
+Two loaders with one interface. `CachedLoader` takes decoded pictures from a cache and crops whole
+batches on the device; `PictureLoader` reads the files anew in each epoch, by workers, for sets too
+large for a cache. Both are given the batches of indices by a batch sampler, or for an evaluation
+by `in_order`.
+
+What a sample's crop is comes from the seed, the number of the batch since the start of the run, and
+the sample: not from which worker, device or process made it, and not from what was drawn before.
+So a run that goes on from a saved state sees the same crops, and so do several processes:
+
+    for images, labels, indices in loader:
+        step(images, labels)
+        sampler.advance()
+        checkpoint["sampler"], checkpoint["loader"] = sampler.state_dict(), loader.state_dict()
+
+A batch counts as given when the loop has got it; those that were made ahead are made again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils import data
+
+from kinspace._core import checks
+from kinspace.data.cache import PictureCache
+from kinspace.data.crops import center_crops, crop_batch, random_crops, sent
+from kinspace.data.dataset import Dataset
+from kinspace.data.sample_rng import BatchChance
+from kinspace.data.transforms import TransformSettings
+
+__all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader", "in_order"]
+
+_AHEAD = 2  # batches on their way to the GPU while the model works
+_IN_FLIGHT = 6  # batches that are made or being worked on, at most
+
+
+class Batch(NamedTuple):
+    """One batch on its device."""
+
+    images: Tensor  # (batch, 3, size, size) float32
+    labels: Tensor  # (batch,) int64
+    indices: Tensor  # (batch,) int64, places in the data set
+
+
+class IndexBatches(Protocol):
+    """Which samples make a batch: a sampler of `kinspace.samplers`, torch's, or a list."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The batches of the next epoch."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+
+def in_order(count: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> list[list[int]]:
+    """All samples in their order, for an evaluation: batches of `batch_size`, then the rest.
+
+    Of several processes each has a run of neighbors, as `kinspace.samplers.sharding` cuts a batch.
+
+    >>> in_order(5, 2)
+    [[0, 1], [2, 3], [4]]
+    >>> in_order(5, 2, rank=1, world_size=2)
+    [[2, 3], [4]]
+    """
+    checks.integer("batch_size", batch_size, at_least=1)
+    begin, end = (count * edge // world_size for edge in (rank, rank + 1))
+    starts = range(begin, end, batch_size)
+    return [list(range(start, min(start + batch_size, end))) for start in starts]
+
+
+class CachedLoader:
+    """Batches from decoded pictures: random crops in training, center crops with `train=False`.
+
+    For a GPU the next batches are made while the model works. A cache on the GPU,
+    `cache.to("cuda")`, leaves nothing to copy.
+
+    >>> from kinspace.data.cache import cache_in_memory
+    >>> from kinspace.data.digits import digits_dataset
+    >>> settings = TransformSettings(size=28, resize=32)
+    >>> cache = cache_in_memory(digits_dataset(), settings, workers=1)
+    >>> loader = CachedLoader(cache, in_order(1797, 128), settings, train=False)
+    >>> batch = next(iter(loader))
+    >>> len(loader), batch.images.shape, batch.indices[:3]
+    (15, torch.Size([128, 3, 28, 28]), tensor([0, 1, 2]))
+    """
+
+    def __init__(
+        self,
+        cache: PictureCache,
+        batch_sampler: IndexBatches,
+        settings: TransformSettings,
+        *,
+        train: bool = True,
+        device: str | torch.device = "cpu",
+        channels_last: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if (cache.resize, cache.fit) != (settings.resize, settings.fit):
+            raise ValueError(
+                f"settings: expected resize {cache.resize} and fit {cache.fit!r}, those of the "
+                f"cache, got {settings.resize} and {settings.fit!r}"
+            )
+        self._cache = cache
+        self._labels = cache.labels.cpu()
+        self._sampler = batch_sampler
+        self._settings = settings if train else settings.at_test()
+        self._train = train
+        self._device = _device(device)
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._given = BatchChance(seed)
+        here = cache.pictures.device
+        if here.type != "cpu" and here != self._device:
+            raise ValueError(f"device: expected {here}, that of the cache, got {self._device}")
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        numbered = enumerate(self._sampler, self._given.batches)
+        if self._device.type == "cuda":
+            batches = self._ahead(numbered)
+        else:
+            batches = (self._batch(number, indices) for number, indices in numbered)
+        for batch in batches:
+            self._given.batches += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """How far the run is: after a step, that of the next batch."""
+        return self._given.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the crops of the next batch."""
+        self._given.load_state_dict(state)
+
+    def _batch(self, number: int, indices: list[int]) -> Batch:
+        settings, count, squares = self._settings, len(indices), self._cache.pictures
+        places = torch.tensor(indices)
+        rows = self._cache.rows_of(places)
+        if self._train:
+            crops = random_crops(self._given.uniform(number, indices, 4), settings)
+        else:
+            crops = center_crops(count, settings)
+        labels = self._labels[places]
+        if squares.device != self._device:
+            squares = _staged(squares, rows).to(self._device, non_blocking=True)
+            rows = torch.arange(count)
+        table = sent(torch.stack([places, labels, rows, *crops]), self._device)  # (7, batch)
+        images = crop_batch(squares, table[2], table[3:], settings, layout=self._layout)
+        return Batch(images, labels=table[1], indices=table[0])
+
+    def _ahead(self, numbered: Iterator[tuple[int, list[int]]]) -> Iterator[Batch]:
+        """Make batches on a thread and a stream of their own, before they are asked for.
+
+        The host may be far ahead of a busy GPU. A batch is begun when the GPU has done with the
+        one `_IN_FLIGHT` before it, so that no more than these take memory.
+        """
+        side = _side_stream(self._device)
+
+        def make(
+            number: int, indices: list[int], room: torch.cuda.Event | None
+        ) -> tuple[Batch, torch.cuda.Event]:
+            if room is not None:
+                room.synchronize()
+            with torch.cuda.stream(side):
+                return self._batch(number, indices), side.record_event()
+
+        with ThreadPoolExecutor(1, thread_name_prefix="kinspace-batches") as thread:
+            waiting: deque[Future[tuple[Batch, torch.cuda.Event]]] = deque()
+            used: deque[torch.cuda.Event] = deque()  # the ends of what was done with the last ones
+            for number, indices in numbered:
+                room = used.popleft() if len(used) >= _IN_FLIGHT - _AHEAD else None
+                waiting.append(thread.submit(make, number, indices, room))
+                if len(waiting) > _AHEAD:
+                    yield _received(*waiting.popleft().result())
+                    used.append(torch.cuda.Event(blocking=True))
+                    used[-1].record(torch.cuda.current_stream(self._device))
+            while waiting:
+                yield _received(*waiting.popleft().result())
+
+
+class PictureLoader:
+    """Batches read from the files by workers: for sets too large for a cache.
+
+    Seeds torch's global generator for each picture (and puts it back), so that a transform of
+    torchvision's draws the same whatever the number of workers.
+
+    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.transforms import train_transform
+    >>> transform = train_transform(TransformSettings(size=28, resize=32))
+    >>> loader = PictureLoader(digits_dataset(), [[5, 6], [7, 8]], transform)
+    >>> [batch.labels.tolist() for batch in loader]
+    [[5, 6], [7, 8]]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_sampler: IndexBatches,
+        transform: Callable[[Image.Image], Tensor],
+        *,
+        workers: int = 0,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+    ) -> None:
+        checks.integer("workers", workers, at_least=0)
+        self._device = _device(device)
+        self._given = BatchChance(seed)
+        self._seeds = _SeededIndices(batch_sampler, self._given)
+        self._loader: data.DataLoader[Any] = data.DataLoader(
+            _SeededPictures(dataset.with_transform(transform)),
+            batch_sampler=self._seeds,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=self._device.type == "cuda",
+            generator=torch.Generator(),  # else each epoch takes a number from the global one
+        )
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for columns in self._loader:
+            self._given.batches += 1
+            yield Batch(*(column.to(self._device, non_blocking=True) for column in columns))
+
+    def state_dict(self) -> dict[str, int]:
+        """How far the run is: after a step, that of the next batch."""
+        return self._given.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the crops of the next batch."""
+        self._given.load_state_dict(state)
+
+
+class _SeededIndices(data.Sampler[list[tuple[int, int]]]):
+    """Batches of (index, seed): the numbers are drawn here, in the one process that counts."""
+
+    def __init__(self, batches: IndexBatches, given: BatchChance) -> None:
+        self._batches = batches
+        self._given = given
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for number, indices in enumerate(self._batches, self._given.batches):
+            seeds = self._given.seeds(number, indices)
+            yield list(zip(indices, seeds.tolist(), strict=True))
+
+
+class _SeededPictures(data.Dataset[tuple[Any, int, int]]):
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, place: tuple[int, int]) -> tuple[Any, int, int]:
+        index, seed = place
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return self._dataset[index]
+
+
+def _device(device: str | torch.device) -> torch.device:
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:  # tensors there have a number
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all loaders: the memory that a stream has used is kept for that stream."""
+    return torch.cuda.Stream(device)
+
+
+def _staged(pictures: Tensor, rows: Tensor) -> Tensor:
+    """Some pictures in pinned memory, from which the GPU copies by itself."""
+    staged = torch.empty((len(rows), *pictures.shape[1:]), dtype=torch.uint8, pin_memory=True)
+    return torch.index_select(pictures, 0, rows, out=staged)
+
+
+def _received(batch: Batch, made: torch.cuda.Event) -> Batch:
+    """Hand a batch over to the stream of the model."""
+    stream = torch.cuda.current_stream(batch.images.device)
+    stream.wait_event(made)
+    for column in batch:
+        column.record_stream(stream)  # its memory is not used again before this stream is done
+    return batch

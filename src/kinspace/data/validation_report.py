@@ -1,0 +1,152 @@
+"""The result of a check, for people: tables in a terminal, and the words of the report's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kinspace.data.validation import CheckResult
+
+__all__ = ["check_facts", "check_table", "check_verdict", "counted"]
+
+LISTED = 20  # rows of a kind; the rest is counted
+
+
+def check_table(result: CheckResult) -> RenderableType:
+    """What to print: what is wrong, in full sentences and with names, above the numbers.
+
+    >>> from rich.console import Console
+    >>> from kinspace.data.validation import check
+    >>> from kinspace.data.digits import digits_dataset
+    >>> Console().print(check_table(check(digits_dataset(), workers=1)))  # doctest: +ELLIPSIS
+    digits: 1,797 pictures in 10 classes
+    ...
+    nothing is wrong
+    """
+    size = f"{counted(result.pictures, 'picture')} in {counted(result.classes, 'class', 'classes')}"
+    parts: list[RenderableType] = [
+        Text(f"{result.name}: {size}"),
+        _numbers(result),
+    ]
+    if result.bad:
+        rows = [(file.name, file.label, file.reason) for file in result.bad]
+        parts.append(_listing(counted(len(rows), "bad file"), ("file", "class", "reason"), rows))
+    if result.duplicates:
+        parts.append(_duplicates(result))
+    for names, title in (
+        (result.singletons, "one good picture only"),
+        (result.emptied, "no good picture"),
+    ):
+        if names:
+            what = counted(len(names), "class", "classes")
+            parts.append(_listing(f"{what} with {title}", ("class",), [[n] for n in names]))
+    parts += ["", Text(check_verdict(result))]
+    return Group(*parts)
+
+
+def _numbers(result: CheckResult) -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in check_facts(result):
+        table.add_row(name, Text(value))
+    return table
+
+
+def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
+    """The numbers of a check: a name and a value each, in words.
+
+    >>> from kinspace.data.validation import check
+    >>> from kinspace.data.digits import digits_dataset
+    >>> dict(check_facts(check(digits_dataset(), workers=1)))["pictures a class"]
+    '174 to 183, median 181'
+    """
+    smallest, median, largest = result.class_sizes
+    yield "pictures a class", f"{smallest:,} to {largest:,}, median {median:,}"
+    ratio = f"largest / smallest {largest / smallest:.3g}, " if smallest else ""
+    yield "imbalance", f"{ratio}Gini {result.gini:.2f}"
+    if result.sizes is not None:
+        sizes = result.sizes
+        small, middle, large = (
+            f"{w} x {h}" for w, h in (sizes.smallest, sizes.median, sizes.largest)
+        )
+        yield "sizes", f"{small} to {large}, median {middle}"
+        yield "width / height", f"{sizes.narrowest:.2f} to {sizes.widest:.2f}"
+    yield "stored as", ", ".join(f"{mode} {count:,}" for mode, count in result.modes.items())
+    if result.animated:
+        yield (
+            "several frames",
+            f"{counted(result.animated, 'picture')}; only the first frame counts",
+        )
+    if result.repeats is None:
+        yield "duplicates", "not looked for"
+    elif result.repeats:
+        yield (
+            "repeats",
+            f"{counted(result.repeats, 'picture')} nearly like another of the same class",
+        )
+
+
+def _duplicates(result: CheckResult) -> RenderableType:
+    assert result.duplicates is not None
+    rows = [
+        (
+            "same" if group.exact else "nearly same",
+            "\n".join(_first(group.names)),
+            "\n".join(_first(group.labels)),
+        )
+        for group in result.duplicates
+    ]
+    title = f"{counted(len(rows), 'picture')} in several classes"
+    return _listing(title, ("content", "files", "class"), rows)
+
+
+def _first(words: Sequence[str], most: int = 6) -> list[str]:
+    more = [f"and {len(words) - most} more"] if len(words) > most else []
+    return [*words[:most], *more]
+
+
+def _listing(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    table = Table()
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows[:LISTED]:
+        table.add_row(*(Text(cell) for cell in row))  # Text: a [name] is no markup
+    hidden = len(rows) - LISTED
+    more = [Text(f"and {hidden:,} more; --json lists all")] if hidden > 0 else []
+    return Group("", Text(title), table, *more)
+
+
+def check_verdict(result: CheckResult) -> str:
+    """What is wrong, counted, in a few words.
+
+    >>> from kinspace.data.validation import check
+    >>> from kinspace.data.digits import digits_dataset
+    >>> check_verdict(check(digits_dataset(), workers=1))
+    'nothing is wrong'
+    """
+    wrong = [
+        counted(count, one, many)
+        for count, one, many in (
+            (len(result.bad), "bad file", None),
+            (
+                len(result.duplicates or ()),
+                "picture in several classes",
+                "pictures in several classes",
+            ),
+            (len(result.singletons), "class with one picture", "classes with one picture"),
+            (len(result.emptied), "class with none", "classes with none"),
+        )
+        if count
+    ]
+    return ", ".join(wrong) if wrong else "nothing is wrong"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """So many of a thing.
+
+    >>> counted(1, "class", "classes"), counted(2000, "picture")
+    ('1 class', '2,000 pictures')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

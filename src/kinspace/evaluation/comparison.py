@@ -1,0 +1,160 @@
+"""Runs beside each other: a table, means over seeds, and whether a difference is more than chance.
+
+Runs with the same data, split and recipe that differ in the seed alone are one group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinspace.evaluation.inputs import vectors_of
+from kinspace.evaluation.measure_names import MEASURES
+from kinspace.evaluation.retrieval import QueryScores, queries_of, retrieval_by_roles
+from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
+from kinspace.evaluation.summary import RANKS, Tell, plain
+from kinspace.run import Run, open_run
+from kinspace.run_tables import embed_run
+from kinspace.training.settings import RunSettings
+
+__all__ = ["Comparison", "compare_runs"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """runs: a row each; groups: means and spreads over seeds; tests: two groups each."""
+
+    runs: list[dict[str, Any]]
+    groups: list[dict[str, Any]]
+    tests: list[dict[str, Any]]
+    notes: list[str]
+    folders: tuple[Path, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        names = ("runs", "groups", "tests", "notes")
+        found: dict[str, Any] = plain({name: getattr(self, name) for name in names})
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """A run, its test pictures and what each of them scored."""
+
+    run: Run
+    scores: QueryScores
+    ids: tuple[str, ...]
+    labels: NDArray[np.int64]
+    key: str
+    seed: int
+
+    @property
+    def found(self) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = self.scores.values["recall@1"].cpu().numpy()
+        return values
+
+
+def compare_runs(
+    runs: Sequence[str | Path | Run],
+    data: Any = None,
+    *,
+    device: str | None = None,
+    tell: Tell = lambda text: None,
+) -> Comparison:
+    """Judge runs on their test parts and compare them, by cosine.
+
+    The paired test of two groups takes Recall@1 of every test picture, its mean over the seeds,
+    with the pictures of a class together; where two or more seeds are shared, also by seeds.
+    data: where the data of all these runs is now.
+    """
+    if len(runs) < 2:
+        raise ValueError(f"RUN: expected two or more runs to compare, got {len(runs)}")
+    place = str(RunSettings(device=device).on_device())
+    opened = [one if isinstance(one, Run) else open_run(one) for one in runs]
+    folders = [run.folder.resolve() for run in opened]
+    if twice := {folder for folder in folders if folders.count(folder) > 1}:
+        raise ValueError(f"RUN: expected each run once, got {min(twice).name} twice")
+    judged = [_judged(run, data, place, tell) for run in opened]
+    groups: dict[str, list[_Judged]] = {}
+    for one in judged:
+        groups.setdefault(one.key, []).append(one)
+    names = _names(groups)
+    notes = []
+    if len({one.ids for one in judged}) > 1:
+        notes.append("the runs were tested on different pictures: compare their numbers with care")
+    if any(len({one.seed for one in some}) < len(some) for some in groups.values()):
+        notes.append("some runs of one recipe have the same seed: their spread says little")
+    return Comparison(
+        runs=[_row(one, names[one.key]) for one in judged],
+        groups=[_group(names[key], some) for key, some in groups.items()],
+        tests=[
+            _test(names[one], names[other], groups[one], groups[other])
+            for one, other in combinations(groups, 2)
+        ],
+        notes=notes,
+        folders=tuple(run.folder for run in opened),
+    )
+
+
+def _judged(run: Run, data: Any, device: str, tell: Tell) -> _Judged:
+    name = run.folder.resolve().name
+    about = run.about
+    made = embed_run(run, data, device=device, tell=lambda text: tell(f"{name}: {text}"))
+    table = made.tables["test"]
+    tell(f"{name}: ranking")
+    ks = [k for k in RANKS if k < len(table)]
+    roles = made.parts["test"].parts
+    vectors = vectors_of(table, device=device)
+    scores = retrieval_by_roles(vectors, table.labels, roles).scores(ks)
+    if (searching := queries_of(roles)) is not None:
+        table = table.select(searching)
+    key = json.dumps([about[part] for part in ("data", "split", "recipe")], sort_keys=True)
+    assert table.labels is not None
+    return _Judged(run, scores, table.ids, table.labels, key, int(about["seed"]))
+
+
+def _names(groups: dict[str, list[_Judged]]) -> dict[str, str]:
+    """The name of the recipe; with that of the first run where two recipes have one name."""
+    names = {key: str(some[0].run.about["recipe"]["name"]) for key, some in groups.items()}
+    twice = {name for name in names.values() if list(names.values()).count(name) > 1}
+    return {
+        key: f"{name} ({groups[key][0].run.folder.resolve().name})" if name in twice else name
+        for key, name in names.items()
+    }
+
+
+def _row(one: _Judged, group: str) -> dict[str, Any]:
+    found, results = one.scores.summary(), one.run.results
+    about = {"run": one.run.folder.resolve().name, "group": group, "seed": one.seed}
+    kept = {name: found[name] for name in found if name in MEASURES or name.startswith("recall@")}
+    return about | kept | {"seconds": results.get("seconds"), "steps": results.get("steps")}
+
+
+def _group(name: str, some: list[_Judged]) -> dict[str, Any]:
+    rows = [one.scores.summary() for one in some]
+    measures = [key for key in rows[0] if key in MEASURES or key.startswith("recall@")]
+    return {
+        "group": name,
+        "seeds": [one.seed for one in some],
+        **{key: mean_and_spread([row[key] for row in rows]) for key in measures},
+    }
+
+
+def _test(name: str, other_name: str, ours: list[_Judged], theirs: list[_Judged]) -> dict[str, Any]:
+    found: dict[str, Any] = {"first": name, "second": other_name, "measure": "recall@1"}
+    found |= {"by_picture": None, "by_seed": None}
+    if len({one.ids for one in ours + theirs}) == 1:
+        mean, other = (np.mean([one.found for one in some], axis=0) for some in (ours, theirs))
+        found["by_picture"] = compare_queries(mean, other, ours[0].labels)
+    first, second = ({one.seed: float(one.found.mean()) for one in some} for some in (ours, theirs))
+    shared = sorted(first.keys() & second.keys())
+    if len(shared) > 1:
+        found["by_seed"] = compare_seeds([first[s] for s in shared], [second[s] for s in shared])
+    return found

@@ -1,0 +1,120 @@
+"""Hierarchy recovery as one experiment: merge classes in pairs, train on these, judge on the true.
+
+Rippel et al., Magnet loss, ICLR 2016, sec. 4.3. Every class is in the training and in the test
+part; test pictures are named by the training pictures, whose true classes the model was not told.
+No classes are held out for validation: the last weights are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kinspace._core import checks
+from kinspace._core.json_files import write_json
+from kinspace.data import Dataset
+from kinspace.evaluation.hierarchy import merged_pairs, recovery_error
+from kinspace.evaluation.summary import Tell, plain
+from kinspace.recipes import Recipe
+from kinspace.run_tables import BASELINES, RunEmbedder
+from kinspace.training import train
+from kinspace.training.data_parts import open_any, split_names
+
+__all__ = ["recover_hierarchy"]
+
+
+def recover_hierarchy(
+    data: Any,
+    *,
+    method: str | Recipe = "magnet",
+    changes: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    tell: Tell = lambda text: None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Run the experiment; the result is also RUN/hierarchy.json.
+
+    Returns the error on the true classes (5 nearest pictures, nearest class mean) and, as "merged",
+    on the merged ones, of the model and, unless baselines=False, of the untrained backbone and raw
+    pixels. settings: those of `train`; split is "stratified", or "official" for a set whose parts
+    share their classes. No class is held out for validation, whatever the recipe says.
+    """
+    if "validation.fraction" in (changes or {}):
+        raise ValueError("validation.fraction: expected none, no class is held out here; leave it")
+    whole = open_any(data)
+    if whole.num_classes < 4:
+        raise ValueError(
+            f"{whole.name}: expected at least 4 classes to merge in pairs, got {whole.num_classes}"
+        )
+    seed = int(settings.get("seed", 0))
+    coarse = _merged(whole, seed)
+    settings = {"split": "stratified"} | settings
+    known, judged = _parts(coarse, settings["split"], seed)
+    tell("training on the merged classes")
+    changes = {**(changes or {}), "validation.fraction": 0.0}
+    run = train(coarse, method=method, changes=changes, out=out, **settings)
+    embedder = RunEmbedder(run, coarse, device=settings.get("device"))
+    found: dict[str, Any] = {}
+    for name in ("model", *(BASELINES if settings.get("baselines", True) else ())):
+        tell(f"judging: {name}")
+        vectors = embedder.vectors(judged, name), embedder.vectors(known, name)
+        found[name] = {
+            "true": _error(vectors, _labels(judged, coarse, whole), _labels(known, coarse, whole)),
+            "merged": _error(vectors, judged.labels.numpy(), known.labels.numpy()),
+        }
+    result: dict[str, Any] = plain(
+        {
+            "data": whole.name,
+            "method": run.about["recipe"]["name"],
+            "seed": seed,
+            "classes": whole.num_classes,
+            "merged_classes": list(coarse.class_names),
+            "known": len(known),
+            "judged": len(judged),
+            "errors": found,
+            "run": str(run.folder),
+        }
+    )
+    write_json(run.folder / "hierarchy.json", result)
+    return result
+
+
+def _merged(whole: Dataset, seed: int) -> Dataset:
+    labels = merged_pairs(whole.labels.numpy(), seed=seed)
+    of_class = np.empty(whole.num_classes, np.int64)
+    of_class[whole.labels.numpy()] = labels
+    names = tuple(
+        " + ".join(whole.class_names[c] for c in np.flatnonzero(of_class == merged))
+        for merged in range(int(of_class.max()) + 1)
+    )
+    fields = {"labels": torch.from_numpy(labels), "class_names": names}
+    return replace(whole, **fields, parents=None, parent_names=())  # type: ignore[arg-type]
+
+
+def _parts(coarse: Dataset, split: str, seed: int) -> tuple[Dataset, Dataset]:
+    """What is known and what is judged; the classes of both must be the same."""
+    checks.choice("split", split, ("stratified", "official"))
+    known, _, judged = split_names(coarse, split, validation=0.0, seed=seed)
+    if judged is None or not set(judged.class_names) <= set(known.class_names):
+        raise ValueError(
+            f"split: expected parts that share their classes, got those of {coarse.name}, whose "
+            "test classes are others; use stratified"
+        )
+    return known, judged
+
+
+def _labels(part: Dataset, coarse: Dataset, whole: Dataset) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = whole.labels[part.places_in(coarse)].numpy()
+    return found
+
+
+def _error(
+    vectors: tuple[torch.Tensor, torch.Tensor], truth: NDArray[Any], known: NDArray[Any]
+) -> dict[str, float]:
+    return recovery_error(vectors[0], truth, vectors[1], known)

@@ -1,0 +1,24 @@
+"""A run folder as a bundle: the model, its gallery and thresholds, ready to be asked."""
+
+from kinspace.inference.answers import UNKNOWN, Added, Neighbor, Verdict
+from kinspace.inference.dataset import embed_dataset, embed_to_file
+from kinspace.inference.loading import load
+from kinspace.inference.model import Model
+from kinspace.inference.onnx import export_onnx
+from kinspace.search.gallery_builder import index_run
+from kinspace.search.thresholds import Thresholds, calibrate
+
+__all__ = [
+    "UNKNOWN",
+    "Added",
+    "Model",
+    "Neighbor",
+    "Thresholds",
+    "Verdict",
+    "calibrate",
+    "embed_dataset",
+    "embed_to_file",
+    "export_onnx",
+    "index_run",
+    "load",
+]

@@ -1,0 +1,188 @@
+"""A whole data set through a model: to a table, in shards that a stopped run goes on from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from kinspace import distributed
+from kinspace._core import checks
+from kinspace._core.atomic_files import write_atomically
+from kinspace._core.json_files import write_json
+from kinspace.data.dataloader import PictureLoader
+from kinspace.data.dataset import Dataset
+from kinspace.data.fingerprint import fingerprint
+from kinspace.data.pictures import FilePictures, Pictures, SomePictures
+from kinspace.data.unreadable import BadPicture
+from kinspace.embeddings import EmbeddingTable
+from kinspace.inference.model import Model
+from kinspace.training.settings import start_processes
+
+__all__ = ["embed_dataset", "embed_to_file", "picture_names"]
+
+Progress = Callable[[int, int], None]
+
+
+def embed_dataset(
+    model: Model,
+    dataset: Dataset,
+    *,
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> EmbeddingTable:
+    """The embeddings of all pictures, with their classes, names and attributes.
+
+    progress: called with the number of pictures done and of all.
+    """
+    return _embedded(model, dataset, range(len(dataset)), batch_size, workers, progress)
+
+
+def embed_to_file(
+    model: Model,
+    dataset: Dataset,
+    out: str | Path,
+    *,
+    shard: int = 8192,
+    progress: Progress | None = None,
+    **options: int,
+) -> EmbeddingTable | None:
+    """The same into a .npz file, a shard of pictures after another in the folder OUT.parts.
+
+    A run that was stopped goes on with the shards that are missing. Under torchrun each process
+    makes its share of them and the first puts them together; the others return None.
+    """
+    out = Path(out)
+    checks.integer("shard", shard, at_least=1)
+    if out.suffix != ".npz" or out.exists() or not out.parent.is_dir():
+        raise ValueError(f"{out}: expected a new file ending in .npz, in a folder that is there")
+    began = start_processes(model.device)
+    try:
+        rank, world = distributed.rank(), distributed.world_size()
+        parts = out.with_name(f"{out.name}.parts")
+        # every process checks, so that all of them stop where the plan is another
+        _planned(parts, _plan(model, dataset, shard), write=rank == 0)
+        starts = range(0, len(dataset), shard)
+        todo = [at for at in starts if not _file(parts, at).exists()]
+        distributed.barrier()  # all have looked before the first shard is written
+        for number, at in enumerate(todo[rank::world]):
+            rows = range(at, min(at + shard, len(dataset)))
+            table = _embedded(model, dataset, rows, progress=None, **options)
+            write_atomically(_file(parts, at), table.save)
+            if progress is not None:
+                done = len(starts) - len(todo) + (number + 1) * world
+                progress(min(done * shard, len(dataset)), len(dataset))
+        distributed.barrier()
+        if rank:
+            return None
+        table = EmbeddingTable.concat([EmbeddingTable.load(_file(parts, at)) for at in starts])
+        write_atomically(out, table.save)
+        shutil.rmtree(parts)
+        return table
+    finally:
+        if began:
+            dist.destroy_process_group()
+
+
+def _file(parts: Path, start: int) -> Path:
+    return parts / f"{start:012}.npz"
+
+
+def _plan(model: Model, dataset: Dataset, shard: int) -> dict[str, Any]:
+    """What shards have to have in common to be of one table."""
+    weights = hashlib.blake2b(digest_size=16)
+    for name, value in sorted(model.module.state_dict().items()):
+        weights.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+    return {
+        "weights": weights.hexdigest(),
+        "transform": None if model.settings is None else model.settings.to_dict(),
+        "pictures": fingerprint(dataset.pictures),
+        "labels": hashlib.blake2b(dataset.labels.numpy().tobytes(), digest_size=16).hexdigest(),
+        "shard": shard,
+    }
+
+
+def _planned(parts: Path, plan: dict[str, Any], *, write: bool) -> None:
+    path = parts / "plan.json"
+    if not path.exists():
+        if write:
+            parts.mkdir(exist_ok=True)
+            write_json(path, plan)
+        return
+    found = json.loads(path.read_text(encoding="utf-8"))
+    different = [name for name in plan if found.get(name) != plan[name]]
+    if different:
+        raise ValueError(
+            f"{parts}: expected shards of this table, got some of other {', '.join(different)}; "
+            "remove the folder to begin anew"
+        )
+
+
+def _embedded(
+    model: Model,
+    dataset: Dataset,
+    rows: Sequence[int],
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> EmbeddingTable:
+    checks.integer("batch_size", batch_size, at_least=1)
+    places = [list(rows[at : at + batch_size]) for at in range(0, len(rows), batch_size)]
+    found: list[Any] = []
+    loader = PictureLoader(
+        dataset,
+        places,
+        model.transform or torch.as_tensor,
+        workers=workers,
+        device=model.device,
+    )
+    try:
+        for batch in loader:
+            found.append(model.embed_inputs(batch.images).cpu().numpy())
+            if progress is not None:
+                progress(min(len(found) * batch_size, len(rows)), len(rows))
+    except BadPicture as error:
+        raise ValueError(f"{error}; `kinspace check` lists all that cannot be read") from None
+    some = np.asarray(rows)
+    names = picture_names(dataset.pictures)
+    on_disk = isinstance(_whole(dataset.pictures), FilePictures)
+    attributes = dataset.attributes
+    return EmbeddingTable(
+        np.concatenate(found),
+        dataset.labels.numpy()[some],
+        tuple(names[row] for row in rows),
+        tuple(dataset.pictures.name(row) for row in rows) if on_disk else None,
+        None if attributes is None else attributes.values.numpy()[some],
+        () if attributes is None else attributes.names,
+        dataset.class_names,
+    )
+
+
+def _whole(pictures: Pictures) -> Pictures:
+    while isinstance(pictures, SomePictures):
+        pictures = pictures.whole
+    return pictures
+
+
+def picture_names(pictures: Pictures) -> list[str]:
+    """A name for each picture; one that several have is numbered.
+
+    >>> from kinspace.data.pictures import FilePictures
+    >>> picture_names(FilePictures([Path("a.jpg"), Path("b.jpg"), Path("a.jpg")]))
+    ['a.jpg', 'b.jpg', 'a.jpg #2']
+    """
+    seen: dict[str, int] = {}
+    names = []
+    for place in range(len(pictures)):
+        name = pictures.name(place)
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return names

@@ -1,0 +1,156 @@
+"""A model as an ONNX file, checked against PyTorch on pictures. Needs the extra `onnx`.
+
+The file takes `pictures` (batch, 3, size, size), made as its metadata "transform" says in words and
+"transform_settings" in JSON, and gives `embeddings` (batch, dim) of length 1. The batch is free.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kinspace import __version__
+from kinspace._core.atomic_files import write_atomically
+from kinspace._core.normalization import unit
+from kinspace.data.transforms import TransformSettings
+from kinspace.inference.inputs import listed, prepared
+from kinspace.inference.model import Model
+
+__all__ = ["export_onnx"]
+
+CLOSE = 1e-4  # what the two may differ by, of vectors of length 1
+FITS = {
+    "squash": "resize both sides to {0}, bilinear",
+    "short": "crop the largest square in the middle, resize it to {0}, bilinear",
+    "long": "resize the longer side to {0}, bilinear, centered on a square of RGB 124, 116, 104",
+}
+
+
+def export_onnx(model: Model, file: str | Path, pictures: Any) -> float:
+    """Write the model to an ONNX file and compare the two on pictures; the largest difference.
+
+    pictures: what `Model.encode` takes, real ones. A difference above 1e-4 is an error, and then
+    there is no file.
+    """
+    file = Path(file)
+    _needed()
+    asked = listed(pictures, pictures=model.settings is not None)
+    if not asked:
+        raise ValueError("pictures: expected at least one to check the file on, got none")
+    inputs = torch.stack([prepared(picture, model.transform) for picture in asked])
+    apart = 0.0
+
+    def write(part: Path) -> None:
+        nonlocal apart
+        _export(model, inputs, part)
+        _describe(model, part)
+        apart = _difference(model, part, inputs)
+        if not apart <= CLOSE:
+            raise ValueError(
+                f"{file}: expected embeddings as PyTorch gives them, got a difference of "
+                f"{apart:.1e} on {len(asked)} pictures; nothing was written"
+            )
+
+    write_atomically(file, write)
+    return apart
+
+
+class _Embeddings(nn.Module):
+    """The network with one input and unit vectors out, whatever it is."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return unit(self.network(pictures))
+
+
+@torch.no_grad()
+def _export(model: Model, inputs: Tensor, file: Path) -> None:
+    example = torch.cat([inputs, inputs])[:2].to(model.device)  # a batch of 1 would be taken for 1
+    with _quiet():
+        torch.onnx.export(
+            _Embeddings(model.module).eval(),
+            (example,),
+            str(file),
+            input_names=["pictures"],
+            output_names=["embeddings"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+def _describe(model: Model, file: Path) -> None:
+    import onnx
+
+    written = onnx.load(str(file))
+    settings = model.settings
+    about = {
+        "kinspace": __version__,
+        "trained_on": str(model.about.get("data", "")),
+        "method": str(model.about["recipe"].get("name", "")),
+        "transform": "none: inputs as they were trained on"
+        if settings is None
+        else _words(settings),
+        "transform_settings": json.dumps(None if settings is None else settings.to_dict()),
+        "similarity": "cosine",
+    }
+    onnx.helper.set_model_props(written, about)
+    onnx.save(written, str(file))
+
+
+def _words(settings: TransformSettings) -> str:
+    fit = FITS[settings.fit].format(settings.resize)
+    side = settings.at_test().size
+    mean, std = (", ".join(f"{v:g}" for v in values) for values in (settings.mean, settings.std))
+    return (
+        f"RGB, upright; {fit}; crop the middle {side} x {side}; divide by 255; "
+        f"subtract {mean}; divide by {std}; channels first"
+    )
+
+
+def _difference(model: Model, file: Path, inputs: Tensor) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    ours = model.embed_inputs(inputs).cpu().numpy()
+    theirs = session.run(["embeddings"], {"pictures": inputs.float().numpy()})[0]
+    alone = session.run(["embeddings"], {"pictures": inputs[:1].float().numpy()})[0]
+    return float(max(np.abs(theirs - ours).max(), np.abs(alone - ours[:1]).max()))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's notes on its own insides."""
+    level = logging.getLogger("torch.onnx").level
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.getLogger("torch.onnx").setLevel(level)
+
+
+def _needed() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"onnx: expected the packages it takes, got no {error.name}; "
+            "pip install 'kinspace[onnx]'"
+        ) from None

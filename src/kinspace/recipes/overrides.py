@@ -1,0 +1,147 @@
+"""A recipe with something else in it, as the command line has it: --set, --loss, --regularizer."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinspace.losses import LOSSES
+from kinspace.models.backbones import BACKBONES
+from kinspace.objective import make_loss
+from kinspace.recipes.dotted_keys import set_dotted
+from kinspace.recipes.field_types import known
+from kinspace.recipes.recipe import Recipe
+
+__all__ = ["changed", "parse_set", "with_loss", "with_regularizers"]
+
+
+def parse_set(text: str) -> tuple[str, Any]:
+    """A key and its value of --set KEY=VALUE. Values are TOML's; what is none is a text.
+
+    >>> parse_set("loss.beta=2"), parse_set("schedule.milestones=[10, 20]")
+    (('loss.beta', 2), ('schedule.milestones', [10, 20]))
+    >>> parse_set("schedule.kind=cosine"), parse_set("model.start_norm=none")
+    (('schedule.kind', 'cosine'), ('model.start_norm', 'none'))
+    """
+    key, equals, value = text.partition("=")
+    key, value = key.strip(), value.strip()
+    if not (key and equals and value):
+        raise ValueError(f"--set: expected KEY=VALUE, like loss.beta=2, got {text!r}")
+    try:
+        parsed = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        return key, value
+    return key, parsed["value"] if len(parsed) == 1 else value
+
+
+def changed(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--set") -> Recipe:
+    """The recipe with other values. Another loss.name or sampler.name begins with its defaults.
+
+    A backbone of timm's or torchvision's comes with its pretrained weights. Where these or a file
+    of weights are new to the recipe, its `fine_tuning` goes before what it has, not before changes.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> tuned = changed(read_recipe("triplet"), {"model.backbone": "resnet50"})
+    >>> tuned.model.pretrained, tuned.optimizer.lr
+    (True, 3e-05)
+    >>> changed(read_recipe("almn"), {"loss.beta": 2, "optimizer.lr": 1e-5}).loss.options
+    {'beta': 2.0}
+    >>> changed(read_recipe("almn"), {"loss.bta": 2})
+    Traceback (most recent call last):
+    ValueError: --set: loss.bta: unknown option of almn 'bta'; did you mean 'beta'? ...
+    """
+    table = recipe.to_dict()
+    changes = _for_backbone(changes)
+    try:
+        if _given_weights(recipe, changes):
+            changes = {**table["fine_tuning"], **changes}
+            table["fine_tuning"] = {}
+        for part in ("loss", "sampler"):
+            if f"{part}.name" in changes:
+                _begin_anew(table, part, {"name": changes[f"{part}.name"]})
+        if "index" in table and changes.get("sampler.name", "neighborhoods") != "neighborhoods":
+            _begin_anew(table, "index", None)
+        for key, value in changes.items():
+            known(key, key.partition(".")[0], [*recipe.to_dict(), "index"], what="key")
+            set_dotted(table, key, value)
+        return Recipe.from_dict(table)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _for_backbone(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The changes; a library's backbone comes pretrained where nothing is said of weights."""
+    name = changes.get("model.backbone")
+    fetched = isinstance(name, str) and name not in BACKBONES
+    said = "model.pretrained" in changes or "model.weights" in changes
+    return {**changes, "model.pretrained": True} if fetched and not said else changes
+
+
+def _given_weights(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
+    had = recipe.model.pretrained or recipe.model.weights is not None
+    weights = changes.get("model.weights", "none")
+    return not had and (changes.get("model.pretrained") is True or weights not in (None, "none"))
+
+
+def with_loss(recipe: Recipe, name: str) -> Recipe:
+    """The recipe with another loss, its options at their defaults.
+
+    Spreads over proxies turn to the class means of the batch where the loss has no proxies.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> with_loss(read_recipe("skewed_mean"), "triplet").regularizers[0].centers
+    'batch'
+    """
+    known("--loss", name, LOSSES, what="loss")
+    table = recipe.to_dict()
+    _begin_anew(table, "loss", {"name": name})
+    for part in table["regularizers"]:
+        part["centers"] = part["centers"] if _has_proxies(name) else "batch"
+    return Recipe.from_dict(table)
+
+
+def with_regularizers(recipe: Recipe, texts: Iterable[str]) -> Recipe:
+    """The recipe with these regularizers, NAME or NAME:WEIGHT, in place of its own.
+
+    Spreads look at the proxies of the loss where it has some, else at the batch's class means.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> [part] = with_regularizers(read_recipe("contrastive"), ["density:10"]).regularizers
+    >>> part.name, part.weight
+    ('density', 10.0)
+    """
+    centers = "proxies" if _has_proxies(recipe.loss.name) else "batch"
+    table = recipe.to_dict()
+    parts = []
+    for text in texts:
+        name, colon, weight = text.partition(":")
+        try:
+            number = float(weight) if colon else 1.0
+            parts.append({"name": name, "weight": number, "centers": centers})
+        except ValueError:
+            raise ValueError(
+                f"--regularizer: expected NAME or NAME:WEIGHT, like density:10, got {text!r}"
+            ) from None
+    _begin_anew(table, "regularizers", parts)
+    try:
+        return Recipe.from_dict(table)
+    except ValueError as error:
+        raise ValueError(f"--regularizer: {error}") from None
+
+
+def _begin_anew(table: dict[str, Any], part: str, value: Any) -> None:
+    """Replace a part, and forget what a search may try in it and what fine-tuning sets."""
+    table[part] = value
+    for name in ("tune", "fine_tuning"):
+        kept = {key: each for key, each in table[name].items() if not key.startswith(f"{part}.")}
+        table[name] = kept
+
+
+def _has_proxies(loss: str) -> bool:
+    with torch.random.fork_rng(devices=[]):  # its random proxies take nothing from the run's
+        module = make_loss(loss, {}, num_classes=2, dim=2)
+    return any(isinstance(getattr(module, name, None), Tensor) for name in ("proxies", "weight"))

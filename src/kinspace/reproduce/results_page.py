@@ -1,0 +1,119 @@
+"""docs/results.md from the results files: tables, figures, commands, and words written by hand.
+
+The words of an experiment are in a Markdown file of its name beside the page, in the folder of the
+page's name (docs/results/almn.md); the page is made anew without harm to them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kinspace.reproduce.experiment_files import experiment_names, read_experiment
+from kinspace.reproduce.jobs import shown_data
+from kinspace.reproduce.records import Records, read_results
+from kinspace.reproduce.result_figures import draw_figures
+from kinspace.reproduce.results_table import headings, lines
+
+__all__ = ["results_page"]
+
+Content = Mapping[str, Any]
+
+
+def results_page(page: str | Path, results: str | Path) -> Path:
+    """Write the page from all results files in a folder; returns its path.
+
+    Figures are drawn anew: runs that were cut short have left none.
+    """
+    page, results = Path(page), Path(results)
+    files = sorted(results.glob("*.json")) if results.is_dir() else []
+    found = [(file, _drawn(file)) for file in files]
+    if not found:
+        raise ValueError(
+            f"{results}: expected results of `kinspace reproduce` (NAME.json), got none; make some "
+            f"with --results {results}"
+        )
+    order = {name: place for place, name in enumerate(experiment_names())}
+    found.sort(key=lambda each: (order.get(each[1]["experiment"], len(order)), each[0].stem))
+    words = page.with_suffix("")
+    parts = [_snippet(words / "introduction.md", "# Results\n")]
+    parts += [_section(file, content, page, words) for file, content in found]
+    parts.append(_snippet(words / "end.md", ""))
+    page.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(part.strip("\n") + "\n" for part in parts if part.strip())
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def _drawn(file: Path) -> dict[str, Any]:
+    """What is in a results file, with figures where its experiment is one of ours."""
+    content = read_results(file)
+    if content["experiment"] not in experiment_names():
+        return content
+    experiment = read_experiment(content["experiment"]).on(content["data"])
+    records = Records(file.parent, experiment, content["data"])
+    draw_figures(records)
+    return records.to_dict()
+
+
+def _section(file: Path, content: Content, page: Path, words: Path) -> str:
+    stem = file.name.removesuffix(".json")
+    elsewhere = "" if stem == content["experiment"] else f" ({content['data']})"
+    parts = [
+        f"## {content['title']}{elsewhere}\n",
+        f"{content['paper']}. Data: {content['data']}.\n",
+        _snippet(words / f"{stem}.md", ""),
+        markdown_table(content),
+    ]
+    parts += [
+        f"![{figure['alt']}]({_link(file.parent / figure['file'], page)})\n"
+        for figure in content["figures"]
+    ]
+    parts.append(_made_by(file, content, page))
+    return "\n".join(part.strip("\n") + "\n" for part in parts if part.strip())
+
+
+def markdown_table(content: Content) -> str:
+    """The lines of the table; what is best of ours in a column is not marked: read the spreads."""
+    heads = headings(content)
+    rows = ["| | | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
+    rows += [
+        f"| {each.who} | {each.whose} | " + " | ".join(each.cells) + " |" for each in lines(content)
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _made_by(file: Path, content: Content, page: Path) -> str:
+    """The command, and what the numbers were taken on and with."""
+    runs = content["runs"]
+    data = shown_data(content["data"])
+    seeds = sorted({run["seed"] for run in runs})
+    weights = any(
+        "--weights" in run["command"] or "model.weights=" in run["command"] for run in runs
+    )
+    command = f"kinspace reproduce {content['experiment']} {data} --seeds {len(seeds)}"
+    command += " --weights FILE" if weights else ""
+    hardware = _distinct(run["hardware"]["device"] for run in runs)
+    torch = _distinct(run["hardware"]["torch"] for run in runs)
+    commits = _distinct(run.get("commit", "unknown") for run in runs)
+    minutes = sum(run["seconds"] for run in runs) / 60
+    return (
+        f"    {command}\n\n"
+        f"Seeds {', '.join(map(str, seeds))}; {len(runs)} runs, {minutes:.0f} minutes of training "
+        f"all together; {hardware}; torch {torch}; commit {commits}. Every run with its command: "
+        f"[{file.name}]({_link(file, page)}).\n"
+    )
+
+
+def _distinct(values: Iterable[str]) -> str:
+    return " and ".join(sorted(set(values)))
+
+
+def _link(file: Path, page: Path) -> str:
+    return Path(os.path.relpath(file.resolve(), page.resolve().parent)).as_posix()
+
+
+def _snippet(path: Path, otherwise: str) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else otherwise

@@ -1,0 +1,270 @@
+"""The numbers of a finished run: those its training wrote down, and those it did not.
+
+Retrieval measures of results.json are taken as they are. Clustering, classification, attributes
+and the rest are computed here, by the run's chosen weights over the parts the run had. The data is
+opened and decoded once for all runs of an experiment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinspace.data import Dataset, TransformSettings
+from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
+from kinspace.models import Embedder, make_embedder
+from kinspace.recipes import Recipe
+from kinspace.reproduce.classification_errors import classification_errors
+from kinspace.reproduce.measures import at
+from kinspace.run import Run, open_run
+from kinspace.training.checkpoint import read_checkpoint
+from kinspace.training.components import make_model, transform_settings
+from kinspace.training.data_parts import open_any, prepare, split_names
+from kinspace.training.feed import Feed, embed_all
+from kinspace.training.settings import RunSettings, run_settings
+
+__all__ = ["Judge"]
+
+SCALES = (0.8, 1.0, 1.25)  # with their mirror images the six views of "views_recall"
+MAP_SAMPLES = 5000  # test samples of the Euclidean mAP, as the NRA paper has it
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(eq=False)
+class Judge:
+    """Measures runs of one data set. device, workers: as the runs themselves had them."""
+
+    data: str
+    device: str | None = None
+    workers: int | None = None
+    _whole: Dataset | None = None
+    _feeds: dict[str, Feed] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def feed(self, transform: TransformSettings, settings: RunSettings) -> Feed:
+        """All pictures as the transform has them, read once."""
+        key = repr(sorted(transform.to_dict().items()))
+        if key not in self._feeds:
+            if self._whole is None:
+                self._whole = open_any(self.data)
+            made = prepare(self._whole, "all", transform, settings, validation=0)
+            self._feeds[key] = made.train
+        return self._feeds[key]
+
+    def prepare(self, recipe: Recipe, cache: str) -> None:
+        """Make the cache that the runs of a recipe will open, with all cores."""
+        part = replace(recipe.model, pretrained=False, weights=None)
+        model = make_model(replace(recipe, model=part), seed=0)
+        with self._lock:
+            self.feed(
+                transform_settings(recipe, model), RunSettings(cache=cache, device=self.device)
+            )
+
+    def measures(
+        self, folder: Path, wanted: Sequence[str], *, judged_by: str, by: str = "selected"
+    ) -> dict[str, float]:
+        """The wanted measures on the test part, as fractions.
+
+        judged_by: the classifier of "error". by: "selected", the weights the run chose; or
+        "untrained", the features of its backbone before the first step.
+        """
+        run = open_run(folder)
+        results = run.results
+        known = results.get(by, {})
+        found = {name: known[name] for name in wanted if name in known}
+        rest = [name for name in wanted if name not in found]
+        if rest:
+            with self._lock:  # one device, one cache
+                model = self.opened(run)
+                weights = _weights(folder, by, results)
+                features = by == "untrained"
+                found |= model.measures(weights, rest, judged_by=judged_by, features=features)
+        return {name: float(found[name]) for name in wanted if name in found}
+
+    def curve(
+        self, folder: Path, points: Sequence[tuple[int, Path]], measure: str, *, judged_by: str
+    ) -> list[tuple[int, float]]:
+        """The measure of each kept checkpoint."""
+        found = []
+        with self._lock:
+            model = self.opened(open_run(folder))
+            for step, path in points:
+                values = model.measures(read_checkpoint(path)[0], [measure], judged_by=judged_by)
+                if measure in values:  # a softmax before its first step has no classifier
+                    found.append((step, values[measure]))
+        return found
+
+    def points(self, folder: Path, count: int) -> dict[str, Any]:
+        """The first two numbers of some test embeddings as the loss sees them, and their classes.
+
+        As texts: a results file would have a line a number.
+        """
+        with self._lock:
+            model = self.opened(open_run(folder))
+            vectors, labels = model.some(read_checkpoint(folder / "model.safetensors")[0], count)
+        return {
+            "x": " ".join(f"{value:.4g}" for value in vectors[:, 0].tolist()),
+            "y": " ".join(f"{value:.4g}" for value in vectors[:, 1].tolist()),
+            "labels": " ".join(map(str, labels.tolist())),
+        }
+
+    def opened(self, run: Run) -> _Model:
+        """The run's model and the parts it had."""
+        about = run.about
+        here = {"device": self.device, "workers": self.workers}
+        settings = run_settings(about["settings"] | here | {"split": None})
+        recipe = Recipe.from_dict(about["recipe"])
+        model = make_embedder(about["model"])
+        feed = self.feed(transform_settings(recipe, model), settings)
+        return _Model(model, recipe, about, feed, channels_last=settings.channels_last)
+
+
+class _Model:
+    """A run's model over its parts; the embeddings of some weights are made once."""
+
+    def __init__(
+        self,
+        model: Embedder,
+        recipe: Recipe,
+        about: Mapping[str, Any],
+        feed: Feed,
+        *,
+        channels_last: bool,
+    ) -> None:
+        self.model, self.recipe, self.about, self.feed = model.to(feed.device), recipe, about, feed
+        if channels_last and feed.settings is not None:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        split, seed = about["split"], about["seed"]
+        fraction = recipe.validation.fraction
+        train, _, test = split_names(feed.dataset, split, validation=fraction, seed=seed)
+        if test is None:
+            raise ValueError(f"split: expected one with a test part, got {split!r}")
+        self.train, self.test = train, test
+        self.seed = int(seed)
+
+    def measures(
+        self, weights: Weights, wanted: Sequence[str], *, judged_by: str, features: bool = False
+    ) -> dict[str, float]:
+        """The measures of these weights; features: before the embedding layer."""
+        self.weights, self.features = weights, features
+        self.model.load_state_dict(_own(weights))
+        self._vectors: dict[tuple[str, str], Tensor] = {}
+        found: dict[str, float] = {}
+        for name in wanted:
+            if name not in found:
+                found |= self._measure(name, [each for each in wanted if at(each)], judged_by)
+        return found
+
+    def some(self, weights: Weights, count: int) -> tuple[Tensor, Tensor]:
+        """Test embeddings as in training, and their classes; at most `count`, drawn by the seed."""
+        self.features, self._vectors = False, {}
+        self.model.load_state_dict(_own(weights))
+        vectors, labels = self.vectors("test", "training"), self.test.labels
+        order = np.random.default_rng(self.seed).permutation(len(labels))[:count]
+        places = torch.from_numpy(np.sort(order))
+        return vectors[places.to(vectors.device)], labels[places]
+
+    def vectors(self, part: str, what: str) -> Tensor:
+        """Embeddings of "train" or "test": of length 1 ("test") or as the loss sees them."""
+        what = "features" if self.features else what
+        if (part, what) not in self._vectors:
+            feed = self.feed.part(self.train if part == "train" else self.test)
+            views = self.recipe.test.views
+            self._vectors[part, what] = embed_all(self.model, feed, views=views, what=what)
+        return self._vectors[part, what]
+
+    def over_views(self) -> Tensor:
+        """Embeddings of the test part, each the mean over six views of its picture."""
+        own = self.model.mirror, self.model.scales
+        self.model.mirror, self.model.scales = True, SCALES
+        try:
+            what = "features" if self.features else "test"
+            return embed_all(self.model, self.feed.part(self.test), what=what)
+        finally:
+            self.model.mirror, self.model.scales = own
+
+    def _measure(self, name: str, by_k: Sequence[str], judged_by: str) -> dict[str, float]:
+        """The measure and those that come with it."""
+        from kinspace.evaluation import attribute_precision, recall_at_k, retrieval_metrics
+        from kinspace.evaluation.clustering import clustering_metrics
+
+        labels = self.test.labels.numpy()
+        if (found := at(name)) is not None:
+            ks = [
+                k for each in by_k if (kind := at(each)) and kind[0] == found[0] for k in kind[1:]
+            ]
+            if found[0] == "attributes":
+                if self.test.attributes is None:
+                    raise ValueError(
+                        f"{name}: expected data with attributes, {self.test.name} has none"
+                    )
+                values = attribute_precision(
+                    self.vectors("test", "test"), self.test.attributes.values, ks, metric="cosine"
+                )
+            elif found[0] == "train_recall":
+                values = recall_at_k(self.vectors("train", "test"), self.train.labels.numpy(), ks)
+            else:
+                views = found[0] == "views_recall"
+                vectors = self.over_views() if views else self.vectors("test", "test")
+                scores = self.ranked(vectors).scores(ks).summary()
+                values = {k: scores[f"recall@{k}"] for k in ks}
+            return {f"{found[0]}@{k}": value for k, value in values.items()}
+        if name in ("nmi", "f1", "ami"):
+            return dict(clustering_metrics(self.vectors("test", "test"), labels, seed=self.seed))
+        if name == "euclidean_map":
+            vectors, some = self.some(self.weights, MAP_SAMPLES)
+            return {name: retrieval_metrics(vectors, some.numpy(), metric="euclidean")["map"]}
+        if name.endswith("error"):
+            return self._errors(judged_by)
+        return dict(self.ranked(self.vectors("test", "test")).scores().summary())
+
+    def ranked(self, vectors: Tensor) -> Retrieval:
+        """The test part, ready to search; with queries and gallery where the set has them."""
+        return retrieval_by_roles(vectors, self.test.labels.numpy(), self.test.parts)
+
+    def _errors(self, judged_by: str) -> dict[str, float]:
+        index, whole = self.recipe.index, self.feed.dataset
+        # by the numbers of the whole set: a part counts its own classes
+        names, truth = (
+            whole.labels[part.places_in(whole)].numpy() for part in (self.train, self.test)
+        )
+        weight = self.weights.get("objective.loss.weight")
+        if weight is not None and len(weight) == self.train.num_classes:
+            of_row = np.empty(len(weight), np.int64)
+            of_row[self.train.labels.numpy()] = names
+            classifier = (weight, self.weights.get("objective.loss.bias"), of_row)
+        else:
+            classifier = None
+        found = classification_errors(
+            (self.vectors("train", "training"), names),
+            (self.vectors("test", "training"), truth),
+            clusters=1 if index is None or index.clusters == "auto" else index.clusters,
+            classifier=classifier,
+            seed=self.seed,
+        )
+        if f"{judged_by}_error" in found:
+            found["error"] = found[f"{judged_by}_error"]
+        return found
+
+
+def _weights(folder: Path, by: str, results: Mapping[str, Any]) -> Weights:
+    """A run's weights; where the last step was chosen, with all that its checkpoint has."""
+    if by == "selected" and results["selected_step"] == results["steps"]:
+        return read_checkpoint(folder / "last.safetensors")[0]
+    return read_checkpoint(folder / f"{'model' if by == 'selected' else 'start'}.safetensors")[0]
+
+
+def _own(weights: Weights) -> dict[str, Tensor]:
+    """The model's tensors out of a checkpoint: of the average where there is one."""
+    for prefix in ("average.", "model."):
+        found = {n.removeprefix(prefix): v for n, v in weights.items() if n.startswith(prefix)}
+        if found:
+            return found
+    return dict(weights)

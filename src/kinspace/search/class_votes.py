@@ -1,0 +1,117 @@
+"""Which class is a picture of, by what is near; and which class is near another.
+
+    soft kNN  votes exp(-d^2 / (2 variance)) of the nearest pictures; d^2 = 2 - 2 cosine
+    kNC       the same votes of the nearest clusters of all classes (Magnet, Eq. 6)
+
+variance is that of the gallery: sum |x - mean|^2 / (pictures - 1), the mean of the picture's class
+or cluster. Clusters are made anew from the gallery, so that classes added later have theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kinspace._core.class_index import class_means
+from kinspace.clustering import class_kmeans
+from kinspace.embeddings import EmbeddingTable
+from kinspace.evaluation.classification import knc_scores
+from kinspace.inference.answers import Added, Neighbor
+
+__all__ = ["Clusters", "class_variance", "nearest_class", "soft_knn"]
+
+NONE = -2.0  # below every cosine
+BLOCK = 2**22  # cosines made at a time
+
+
+def class_variance(table: EmbeddingTable) -> float:
+    """Mean squared distance of the vectors to the mean of their class.
+
+    >>> class_variance(EmbeddingTable(np.array([[0.0], [2.0], [9.0]]), [0, 0, 1]))
+    1.0
+    """
+    vectors, labels = _labeled(table)
+    means, _ = class_means(vectors.double(), labels, int(labels.max()) + 1)
+    return _variance(vectors, means[labels])
+
+
+def _variance(vectors: Tensor, means: Tensor) -> float:
+    return float((vectors.double() - means).square().sum()) / max(1, len(vectors) - 1)
+
+
+def _labeled(table: EmbeddingTable) -> tuple[Tensor, Tensor]:
+    if table.labels is None:
+        raise ValueError("classify: expected a gallery with classes, got one without")
+    return torch.from_numpy(table.vectors), torch.from_numpy(table.labels)
+
+
+def soft_knn(near: Sequence[Neighbor], variance: float) -> tuple[str, float]:
+    """The class with most votes of these neighbors, nearest first, and its share of the votes."""
+    votes: dict[str, float] = {}
+    for neighbor in near:
+        behind = neighbor.similarity - near[0].similarity  # half of the squared distances' gap
+        vote = float(np.exp(behind / variance)) if variance else float(behind == 0)
+        votes[neighbor.class_name] = votes.get(neighbor.class_name, 0.0) + vote
+    best = max(votes, key=lambda name: votes[name])
+    return best, votes[best] / sum(votes.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """K-means of every class of a gallery.
+
+    >>> table = EmbeddingTable(np.array([[0.0], [1.0], [5.0], [6.0]]), [0, 0, 1, 1])
+    >>> Clusters.of(table, {"clusters": 1, "max_clusters": 8}).vote(np.array([1.5]))[0]
+    0
+    """
+
+    centers: Tensor
+    labels: Tensor
+    variance: float
+
+    @staticmethod
+    def of(table: EmbeddingTable, options: Mapping[str, Any]) -> Clusters:
+        """options: `clusters` and `max_clusters`, as a recipe's index has them."""
+        vectors, labels = _labeled(table)
+        found = class_kmeans(
+            vectors, labels, options["clusters"], max_clusters=options["max_clusters"]
+        )
+        scale = _variance(vectors, found.centers[found.clusters])
+        return Clusters(found.centers, found.cluster_labels, scale)
+
+    def vote(self, vector: NDArray[Any]) -> tuple[int, float]:
+        """The label of a vector (dim,) and its probability."""
+        one = torch.from_numpy(np.asarray(vector)[None])
+        scores, classes = knc_scores(one, self.centers, self.labels, self.variance)
+        place = int(scores[0].argmax())
+        return int(classes[place]), float(scores[0, place])
+
+
+def nearest_class(
+    table: EmbeddingTable, name: str, vectors: NDArray[Any], limit: float | None
+) -> Added:
+    """What a table has that is near to these vectors of length 1 of a class; see `Added`."""
+    assert table.labels is not None
+    assert table.class_names is not None
+    new = name not in table.class_names
+    nearest = torch.full((len(vectors), len(table.class_names)), NONE)
+    step = max(1, BLOCK // len(table))
+    others, owners = torch.from_numpy(table.vectors).float(), torch.from_numpy(table.labels)
+    for at in range(0, len(vectors), step):
+        cosines = torch.from_numpy(vectors[at : at + step]).float() @ others.T
+        nearest[at : at + step].scatter_reduce_(1, owners.expand_as(cosines), cosines, "amax")
+    middle = nearest.quantile(0.5, dim=0)
+    if not new:
+        middle[table.class_names.index(name)] = NONE
+    place = int(middle.argmax())
+    value = float(middle[place])
+    if value == NONE:  # there is no other class
+        return Added(name, len(vectors), new, None, None, None)
+    confusable = None if limit is None else value >= limit
+    return Added(name, len(vectors), new, table.class_names[place], value, confusable)

@@ -1,0 +1,112 @@
+"""What the page knows of a gallery as a whole: classes, pictures, map, the model's verdict."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinspace.data.dataset import natural_order
+from kinspace.embeddings import EmbeddingTable
+from kinspace.inference import Model
+from kinspace.run import Run
+
+__all__ = ["about", "classes", "map_of", "pictures", "to_json"]
+
+STEPS = 10_000  # of a coordinate
+MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")
+JUDGED = {"selected": "this model", "untrained": "the untrained backbone", "pixels": "raw pixels"}
+
+
+def about(model: Model) -> dict[str, Any]:
+    """Name, size, thresholds and, from results.json, how good the model is on its test classes."""
+    table = model.table
+    return {
+        "name": model.folder.resolve().name,
+        "data": str(model.about.get("data", "")).rpartition("/")[2],
+        "pictures": len(table),
+        "dim": table.dim,
+        "thresholds": None if model.thresholds is None else asdict(model.thresholds),
+        "results": _results(model),
+    }
+
+
+def _results(model: Model) -> dict[str, Any] | None:
+    found = Run(model.folder).results
+    rows = [
+        {"name": words, **{m: found[key][m] for m in MEASURES if m in found[key]}}
+        for key, words in JUDGED.items()
+        if isinstance(found.get(key), dict)
+    ]
+    if not rows or not isinstance(found.get("selected"), dict):
+        return None
+    parts = model.about["classes"]
+    test, train = set(parts.get("test", ())), set(parts.get("train", ()))
+    return {
+        "rows": rows,
+        "pictures": found["selected"].get("queries"),
+        "classes": len(test),
+        "unseen": not test & train,
+    }
+
+
+def classes(table: EmbeddingTable) -> dict[str, Any]:
+    """Classes in natural order and attributes, with how many pictures have them."""
+    found: list[dict[str, Any]] = []
+    if table.labels is not None:
+        counts = np.bincount(table.labels).tolist()
+        found = [
+            {"name": table.class_name(label), "label": label, "pictures": count}
+            for label, count in enumerate(counts)
+            if count
+        ]
+        found.sort(key=lambda each: natural_order(each["name"]))
+    having = [] if table.attributes is None else (table.attributes > 0.5).sum(0).tolist()
+    attributes = [
+        {"name": name, "pictures": count}
+        for name, count in zip(table.attribute_names, having, strict=True)
+    ]
+    return {"classes": found, "attributes": attributes}
+
+
+def pictures(table: EmbeddingTable) -> dict[str, Any]:
+    """Every row: its id and label, and a bit for each attribute, base64, low bit first.
+
+    >>> pictures(EmbeddingTable(np.eye(2), [0, 1]))
+    {'ids': ['0', '1'], 'labels': [0, 1], 'attributes': {}}
+    """
+    having = None if table.attributes is None else table.attributes > 0.5
+    return {
+        "ids": list(table.ids),
+        "labels": None if table.labels is None else table.labels.tolist(),
+        "attributes": {
+            name: base64.b64encode(
+                np.packbits(having[:, place], bitorder="little").tobytes()
+            ).decode()
+            for place, name in enumerate(table.attribute_names)
+            if having is not None
+        },
+    }
+
+
+def map_of(places: NDArray[np.float32]) -> dict[str, Any]:
+    """Every row's place in steps of 1/10000.
+
+    >>> map_of(np.array([[0, 0.5], [1, 0.25]], np.float32))
+    {'x': [0, 10000], 'y': [5000, 2500]}
+    """
+    steps = (places * STEPS).round().astype(int)
+    return {"x": steps[:, 0].tolist(), "y": steps[:, 1].tolist()}
+
+
+def to_json(value: Any) -> bytes:
+    """Short JSON in UTF-8.
+
+    >>> to_json({"x": [0, 1]})
+    b'{"x":[0,1]}'
+    """
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

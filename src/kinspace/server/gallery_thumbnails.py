@@ -1,0 +1,85 @@
+"""Small pictures of the rows of a gallery, by row."""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from kinspace.data.pictures import FilePictures, Pictures
+from kinspace.data.samples import SampleInputs
+from kinspace.inference.dataset import picture_names
+from kinspace.inference.model import Model
+from kinspace.report.thumbnails import picture_uri
+from kinspace.training.data_parts import open_any
+
+__all__ = ["Thumbnails"]
+
+SIDE = 192
+KEPT = 4096  # of about 6 kB
+
+
+class Thumbnails:
+    r"""Pictures found once, at the start: by their names in a data set, else by their own files.
+
+    data: where the pictures of the gallery are; by default what the run was trained on, if the
+    gallery is made of it. missing: how many rows have no picture; they get a gray one.
+
+    >>> import kinspace
+    >>> model = kinspace.load("runs/moths-nra-1")  # doctest: +SKIP
+    >>> Thumbnails(model).jpeg(0)[:2]  # doctest: +SKIP
+    b'\xff\xd8'
+    """
+
+    def __init__(self, model: Model, data: Any = None) -> None:
+        table = model.table
+        found = _pictures(model, data)
+        by_name = {} if found is None else {n: i for i, n in enumerate(picture_names(found))}
+        self._found: list[tuple[Pictures, int] | None] = []
+        for row, name in enumerate(table.ids):
+            path = Path(table.paths[row]) if table.paths and table.paths[row] else None
+            if found is not None and name in by_name:
+                self._found.append((found, by_name[name]))
+            elif path is not None and path.is_file():
+                self._found.append((FilePictures([path]), 0))
+            else:
+                self._found.append(None)
+        self.missing = self._found.count(None)
+        self._reading = threading.Lock()  # an archive is one file: one reads at a time
+        self.jpeg = lru_cache(KEPT)(self._jpeg)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def _jpeg(self, row: int) -> bytes:
+        place = self._found[row]
+        if place is None:
+            return _gray()
+        with self._reading:
+            uri = picture_uri(*place, side=SIDE)
+        return base64.b64decode(uri.partition(",")[2])
+
+
+def _pictures(model: Model, data: Any) -> Pictures | None:
+    own = any(name.startswith("part=") for name in model.table.attribute_names)
+    if data is None and not own:  # names of other data may be the same: no picture is better
+        return None
+    try:
+        pictures = open_any(model.about["data"] if data is None else data).pictures
+    except ValueError:
+        if data is not None:
+            raise
+        return None  # it is not where it was
+    return None if isinstance(pictures, SampleInputs) else pictures
+
+
+@lru_cache(1)
+def _gray() -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (SIDE, SIDE), "#8a8f94").save(data, "JPEG")
+    return data.getvalue()

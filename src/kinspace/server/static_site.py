@@ -1,0 +1,102 @@
+"""The gallery as files that need no server: `kinspace gallery`.
+
+A page opened from a disk may not fetch files, but may load scripts and pictures: the data is a
+script. Neighbors are worked out before, and a new picture cannot be searched: there is no model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kinspace._core import checks
+from kinspace._core.atomic_files import write_atomically
+from kinspace.evaluation.neighbors import nearest
+from kinspace.inference import Model, load
+from kinspace.server import catalog
+from kinspace.server.gallery_thumbnails import Thumbnails
+from kinspace.server.launcher import missing_pictures
+from kinspace.server.map_positions import gallery_places
+from kinspace.server.queries import KINDS, kind
+
+__all__ = ["write_site"]
+
+MARK = "<!-- data -->"
+COPIED = ("app.js", "map.js", "style.css")
+
+
+def write_site(
+    run: Model | str | Path,
+    out: str | Path,
+    data: Any = None,
+    *,
+    k: int = 24,
+    device: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write the page of a run's gallery with k neighbors of each picture; returns its path.
+
+    data: as for `serve`. The folder has to be new, empty, or one written by this.
+    """
+    checks.integer("k", k, at_least=1)
+    folder = _folder(Path(out))
+    model = run if isinstance(run, Model) else load(run, device)
+    thumbnails = Thumbnails(model, data)
+    missing_pictures(model, thumbnails, "gallery", tell)
+    contents = {
+        "about": catalog.about(model),
+        "classes": catalog.classes(model.table),
+        "pictures": catalog.pictures(model.table),
+        "map": {"state": "ready"} | catalog.map_of(gallery_places(model, tell=tell)),
+        "near": _neighbors(model, k),
+    }
+    (folder / "thumb").mkdir(parents=True, exist_ok=True)
+    for row in range(len(thumbnails)):
+        (folder / "thumb" / f"{row}.jpg").write_bytes(thumbnails.jpeg(row))
+        if progress is not None:
+            progress(row + 1, len(thumbnails))
+    static = files("kinspace.server") / "static"
+    for name in COPIED:
+        (folder / name).write_bytes((static / name).read_bytes())
+    # U+2028 ends a line in old scripts; </ would matter only inside a page
+    text = json.dumps(contents, separators=(",", ":")).replace("</", "<\\/")
+    _write(folder / "data.js", f"window.kinspaceSite = {text};\n")
+    page = (static / "index.html").read_text(encoding="utf-8")
+    _write(folder / "index.html", page.replace(MARK, '<script src="data.js"></script>'))
+    return folder / "index.html"
+
+
+def _folder(folder: Path) -> Path:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: expected a folder, got a file")
+    ours = (folder / "data.js").exists() and (folder / "thumb").is_dir()
+    if folder.is_dir() and any(folder.iterdir()) and not ours:
+        raise ValueError(f"{folder}: expected a new or empty folder, got one with other files")
+    return folder
+
+
+def _neighbors(model: Model, k: int) -> dict[str, Any]:
+    """Of each row its k nearest others: rows, cosines in thousandths, a digit of KINDS for each."""
+    if len(model.table) < 2:
+        return {"rows": [[]], "cosines": [[]], "kinds": None}
+    vectors = torch.from_numpy(model.table.vectors).to(model.device)
+    cosines, rows = nearest(vectors, k)
+    kinds = None
+    if model.thresholds is not None:
+        digits = {name: str(place) for place, name in enumerate(KINDS)}
+        kinds = [
+            "".join(digits[str(kind(each, model.thresholds))] for each in row)
+            for row in cosines.tolist()
+        ]
+    thousandths = (cosines * 1000).round().int()
+    return {"rows": rows.tolist(), "cosines": thousandths.tolist(), "kinds": kinds}
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))

@@ -1,0 +1,296 @@
+"""From a recipe to what the loop needs. Nothing deeper than this file sees a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kinspace._core.class_index import class_means, class_sums
+from kinspace._core.normalization import unit
+from kinspace.clustering import ClusterIndex
+from kinspace.data import TransformSettings
+from kinspace.distributed import rank, world_size
+from kinspace.losses import LOSSES
+from kinspace.models import Embedder, make_embedder, parameter_groups
+from kinspace.objective import Objective, Term, make_loss, make_regularizer
+from kinspace.recipes import Recipe
+from kinspace.samplers import SAMPLERS, BatchSampler, neighborhoods
+from kinspace.training.batch_size import samples_of_a_batch
+from kinspace.training.feed import Feed, embed_all
+from kinspace.training.loop import Plan
+from kinspace.training.optimizer import make_optimizer
+from kinspace.training.settings import RunSettings
+from kinspace.training.state import Average, State
+from kinspace.training.step import Precision, seed_everything
+
+__all__ = [
+    "bears_channels_last",
+    "make_model",
+    "make_plan",
+    "make_state",
+    "original_densities",
+    "transform_settings",
+]
+
+_CALIBRATION = 512  # pictures to measure the first norm on
+
+
+def make_model(recipe: Recipe, *, seed: int) -> Embedder:
+    """The embedder of a recipe, its random weights by the seed."""
+    part = recipe.model
+    model = make_embedder(
+        {
+            "backbone": {
+                "name": part.backbone,
+                "attention": part.attention,
+                "depths": part.depths,
+                "options": part.options,
+                "seed": seed,
+            },
+            "head": {
+                "dim": part.dim,
+                "pooling": part.pool,
+                "dropout": part.dropout,
+                "normalize": part.length if part.normalize else False,
+                "groups": part.groups,
+                "seed": seed,
+            },
+            "test": {"mirror": recipe.test.mirror, "scales": recipe.test.scales},
+        },
+        pretrained=part.pretrained and part.weights is None,
+        weights=part.weights,
+    )
+    layer = model.head.linear
+    if (
+        part.start == "discriminants"
+        and isinstance(layer, nn.Linear)
+        and layer.out_features > layer.in_features
+    ):
+        raise ValueError(
+            "model.dim: a start from discriminants expects at most as many as the backbone's "
+            f"features, {layer.in_features}, got {layer.out_features}"
+        )
+    return model
+
+
+def bears_channels_last(model: nn.Module, device: torch.device) -> bool:
+    """Whether the model can be trained in channels-last memory.
+
+    Not on a CPU with a strided 1x1 convolution of fewer channels than a vector has numbers: oneDNN
+    writes beyond its memory in that gradient (seen with torch 2.15 and oneDNN 3.13 on AVX2, for 1
+    to 7 channels), and the process crashes later, or not.
+
+    >>> bears_channels_last(nn.Conv2d(4, 8, 1, stride=2), torch.device("cpu"))
+    False
+    """
+    return device.type != "cpu" or not any(
+        isinstance(layer, nn.Conv2d)
+        and layer.in_channels < 16
+        and layer.kernel_size == (1, 1)
+        and max(layer.stride) > 1
+        for layer in model.modules()
+    )
+
+
+def transform_settings(recipe: Recipe, model: nn.Module) -> TransformSettings:
+    """The recipe's transform, what it leaves open as the backbone was made for.
+
+    The square before the crop is 8/7 of the crop (256 for 224), as usual.
+    """
+    part, wanted = recipe.transform, getattr(model, "preprocessing", None)
+    defaults = TransformSettings()
+    size = part.size or (wanted.size if wanted else defaults.size)
+    return TransformSettings(
+        size=size,
+        resize=part.resize or max(size, part.test_size or 0, round(size * 8 / 7)),
+        fit=part.fit,
+        mirror=part.mirror,
+        rescale=part.rescale,
+        test_size=part.test_size,
+        mean=part.mean or (wanted.mean if wanted else defaults.mean),
+        std=part.std or (wanted.std if wanted else defaults.std),
+    )
+
+
+def make_plan(recipe: Recipe, settings: RunSettings) -> Plan:
+    """The numbers of the loop."""
+    schedule, optimizer = recipe.schedule, recipe.optimizer
+    return Plan(
+        steps=schedule.steps,
+        schedule={
+            "kind": schedule.kind,
+            "warm_up": schedule.warm_up,
+            "milestones": schedule.milestones,
+            "factor": schedule.factor,
+            "every": schedule.every,
+        },
+        freeze_backbone=schedule.freeze_backbone,
+        clip_norm=optimizer.clip_norm,
+        clip_value=optimizer.clip_value,
+        micro_batch=settings.micro_batch,
+        refresh=0 if recipe.index is None else recipe.index.refresh,
+        validate=recipe.validation.every,
+        log=settings.log,
+        save=settings.save,
+        seed=settings.seed,
+    )
+
+
+def warm_start(recipe: Recipe) -> Recipe:
+    """The recipe of the phase before: its softmax for the steps it says, on random batches.
+
+    They are as large as those of the run, so that a step is as much work as one of the run's own.
+    """
+    part = recipe.warm_start
+    table: dict[str, Any] = recipe.to_dict() | {
+        "loss": {"name": part.loss},
+        "regularizers": [],
+        "sampler": {
+            "name": "random",
+            "batch_size": samples_of_a_batch(recipe),
+            "drop_last": True,
+        },
+        "tune": {},
+        "fine_tuning": {},
+    }
+    table.pop("index", None)
+    table["optimizer"] = table["optimizer"] | {"lr": part.lr, "loss": 10.0, "ema": None}
+    table["schedule"] = {"steps": part.steps, "kind": "constant"}
+    return Recipe.from_dict(table)
+
+
+def start_head(recipe: Recipe, model: nn.Module, train: Feed, *, batch_size: int = 128) -> None:
+    """How the embedding layer of an Embedder starts, and the norm embeddings of free length have.
+
+    Where they are normalized, the scale of the layer is left alone: with a smaller one each step of
+    the optimizer would turn it farther.
+    """
+    part = recipe.model
+    if not isinstance(model, Embedder) or part.dim is None:
+        return
+    if part.start == "discriminants":
+        features = _features(model, train, batch_size)
+        model.head.init_from_lda(features, train.dataset.labels.to(features.device))
+    if part.start_norm and not part.normalize:
+        count = min(_CALIBRATION, len(train.dataset))
+        places = torch.linspace(0, len(train.dataset) - 1, count).long()
+        some = train.part(train.dataset.subset(places))
+        model.head.calibrate(_features(model, some, batch_size), norm=part.start_norm)
+
+
+def original_densities(model: nn.Module, train: Feed, *, batch_size: int = 128) -> Tensor:
+    """Mean squared distance of each class's features to their mean, before the embedding layer.
+
+    The features have length 1, as the embeddings that density adaptivity compares them with.
+    """
+    features = unit(_features(model, train, batch_size))
+    labels = train.dataset.labels.to(features.device)
+    count = train.dataset.num_classes
+    means, sizes = class_means(features, labels, count)
+    offsets = (features - means[labels]).square().sum(1)
+    return (class_sums(offsets, labels, count) / sizes).float()
+
+
+def _features(model: nn.Module, feed: Feed, batch_size: int) -> Tensor:
+    """Pooled features of an Embedder; of any other model the embeddings themselves."""
+    return embed_all(model, feed, batch_size=batch_size, what="features")
+
+
+def make_objective(
+    recipe: Recipe, *, num_classes: int, dim: int, seed: int, original: Tensor | None
+) -> Objective:
+    """The loss and its weighted regularizers, their random parameters by the seed."""
+    seed_everything(seed, 1)
+    options = dict(recipe.loss.options)
+    if getattr(LOSSES[recipe.loss.name], "takes", None) == "clusters":
+        options.setdefault("reduction", "none")  # the sampler chooses its seeds by these losses
+    loss = make_loss(recipe.loss.name, options, num_classes=num_classes, dim=dim)
+    return Objective(
+        loss,
+        [
+            Term(
+                part.name,
+                make_regularizer(
+                    part.name, part.options, num_classes=num_classes, dim=dim, original=original
+                ),
+                part.weight,
+                part.centers,
+            )
+            for part in recipe.regularizers
+        ],
+    )
+
+
+def make_state(
+    recipe: Recipe,
+    settings: RunSettings,
+    model: nn.Module,
+    train: Feed,
+    *,
+    dim: int,
+    original: Tensor | None = None,
+) -> State:
+    """All the moving parts of a training at its first step."""
+    device, seed = train.device, settings.seed
+    if device.type == "cuda" and world_size() > 1:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model.to(device)
+    if settings.channels_last and train.settings is not None:  # faster on CPU and GPU
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if recipe.model.freeze_batch_norm and isinstance(model, Embedder):
+        model.freeze_batch_norm()
+    objective = make_objective(
+        recipe, num_classes=train.dataset.num_classes, dim=dim, seed=seed, original=original
+    ).to(device)
+    part = recipe.optimizer
+    optimizer = make_optimizer(
+        {
+            **parameter_groups(model),
+            "loss": list(objective.loss.parameters()),
+            "targets": list(objective.terms.parameters()),
+        },
+        {"head": part.head, "loss": part.loss, "targets": part.targets},
+        name=part.name,
+        lr=part.lr,
+        momentum=part.momentum,
+        weight_decay=part.weight_decay,
+    )
+    index = None
+    if recipe.index is not None:
+        index = ClusterIndex(
+            recipe.index.clusters,  # type: ignore[arg-type]
+            max_clusters=recipe.index.max_clusters,
+            seed=seed,
+        )
+    sampler = _sampler(recipe, train.dataset.labels, index, seed)
+    return State(
+        model=model,
+        objective=objective,
+        optimizer=optimizer,
+        precision=Precision(settings.in_precision(device), device),
+        sampler=sampler,
+        loader=train.batches(sampler, train=True, seed=seed),
+        index=index,
+        average=None if part.ema is None else Average(model, part.ema),
+    )
+
+
+def _sampler(recipe: Recipe, labels: Tensor, index: ClusterIndex | None, seed: int) -> BatchSampler:
+    options: Mapping[str, Any] = {
+        **recipe.sampler.options,
+        "seed": seed,
+        "rank": rank(),
+        "world_size": world_size(),
+    }
+    if index is not None:
+        return neighborhoods(index, **options)
+    return SAMPLERS[recipe.sampler.name](labels, **options)
+
+
+def without_search(recipe: Recipe) -> Recipe:
+    """The recipe without what it has for other runs: for a search, for another backbone."""
+    return replace(recipe, tune={}, fine_tuning={})

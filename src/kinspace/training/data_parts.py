@@ -1,0 +1,215 @@
+"""From a name or a folder to the parts of a training: opened, checked, split, cached.
+
+Every picture is read before the first step. One that cannot be is an error with the whole list, or
+is left out, said, and written down.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kinspace.data import (
+    BadPictures,
+    Dataset,
+    PictureCache,
+    Split,
+    TransformSettings,
+    cache_in_memory,
+    cache_on_disk,
+    check,
+    hold_out_classes,
+    official,
+    open_data,
+    require_good,
+    stratified,
+    usable,
+    zero_shot,
+)
+from kinspace.data.process_pool import cores
+from kinspace.data.samples import SampleInputs, from_samples
+from kinspace.training.feed import Feed
+from kinspace.training.settings import SPLITS, RunSettings
+
+__all__ = ["Parts", "embedding_dim", "open_any", "prepare", "split_names"]
+
+_TESTED = 0.25  # of each class's pictures, in a stratified split
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What to train on, to choose by and to judge by, and what was left out on the way."""
+
+    train: Feed
+    validation: Feed | None
+    test: Feed | None
+    skipped: tuple[tuple[str, str], ...] = ()  # name and reason
+
+    def require_views(self, views: int) -> None:
+        """Several views at test are cut from whole pictures: say before the training if not."""
+        if views > 1 and self.test is not None and self.test.cache is None:
+            raise ValueError(
+                f"test.views: expected 1 where there is no cache of the pictures, got {views}"
+            )
+
+    def in_words(self) -> dict[str, Any]:
+        """Classes and pictures of each part, and what was left out, for run.json."""
+        feeds = {"train": self.train, "validation": self.validation, "test": self.test}
+        there = {part: feed.dataset for part, feed in feeds.items() if feed is not None}
+        return {
+            "classes": {part: list(dataset.class_names) for part, dataset in there.items()},
+            "pictures": {part: len(dataset) for part, dataset in there.items()},
+            "skipped": [list(bad) for bad in self.skipped],
+        }
+
+
+def open_any(data: Any) -> Dataset:
+    """A `Dataset` from itself, from a name or place, or from any data set of (input, label).
+
+    >>> open_any("digits").name
+    'digits'
+    """
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, (str, os.PathLike)):
+        return open_data(data)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return from_samples(data)
+    raise ValueError(
+        "data: expected a folder or name, a Dataset, or a data set of (input, label), got "
+        f"{type(data).__name__}"
+    )
+
+
+def prepare(
+    dataset: Dataset,
+    split: str,
+    transform: TransformSettings,
+    settings: RunSettings,
+    *,
+    validation: float,
+) -> Parts:
+    """Read all pictures, and cut the set into parts (module docstring)."""
+    device = settings.on_device()
+    if isinstance(dataset.pictures, SampleInputs):
+        return _parts(dataset, split, settings, validation, Feed(dataset, None, device))
+    skipped: tuple[tuple[str, str], ...] = ()
+    try:
+        cache = _cache(dataset, transform, settings, device)
+    except BadPictures as error:
+        if not settings.skip_bad:
+            raise
+        skipped = tuple((bad.name, bad.reason) for bad in error.bad.values())
+        dataset = usable(dataset, error)
+        cache = _cache(dataset, transform, settings, device)
+    whole = Feed(
+        dataset,
+        transform,
+        device,
+        cache,
+        workers=_workers(settings),
+        channels_last=settings.channels_last,
+    )
+    return _parts(dataset, split, settings, validation, whole, skipped)
+
+
+def _parts(
+    dataset: Dataset,
+    name: str,
+    settings: RunSettings,
+    validation: float,
+    whole: Feed,
+    skipped: tuple[tuple[str, str], ...] = (),
+) -> Parts:
+    train, held_out, test = split_names(dataset, name, validation=validation, seed=settings.seed)
+    feeds = [None if part is None else whole.part(part) for part in (train, held_out, test)]
+    assert feeds[0] is not None
+    return Parts(feeds[0], feeds[1], feeds[2], skipped)
+
+
+def split_names(
+    dataset: Dataset, name: str, *, validation: float, seed: int
+) -> tuple[Dataset, Dataset | None, Dataset | None]:
+    """Train, validation (if any) and test (if any) parts by the name of a split.
+
+    zero_shot: the first half of the classes trains. official: the parts the set came with.
+    stratified: a quarter of each class's pictures tests. all: nothing tests. The validation classes
+    are a fraction of the training classes; at least two, so that there is something to confuse.
+
+    >>> from kinspace.data import digits_dataset
+    >>> parts = split_names(digits_dataset(), "zero_shot", validation=0.4, seed=0)
+    >>> [part.num_classes for part in parts]
+    [3, 2, 5]
+    """
+    test: Dataset | None = None
+    train = dataset
+    if name == "zero_shot":
+        train, test = _both(zero_shot(dataset))
+    elif name == "official":
+        train, test = _both(official(dataset))
+    elif name == "stratified":
+        train, test = _both(stratified(dataset, _TESTED, seed=seed))
+    elif name != "all":
+        raise ValueError(f"split: expected one of {', '.join(SPLITS)}, got {name!r}")
+    if not validation or train.num_classes < 4:
+        return train, None, test
+    fraction = max(validation, 2 / train.num_classes)
+    inner = hold_out_classes(train, fraction, seed=seed)
+    return inner.train, inner.validation, test
+
+
+def embedding_dim(model: nn.Module, feed: Feed) -> int:
+    """The length of the model's embeddings, found by asking it."""
+    model.to(feed.device).eval()
+    batch = next(feed.in_order(2))
+    with torch.no_grad():
+        vectors = model(batch.images)
+    if not isinstance(vectors, Tensor) or vectors.ndim != 2:
+        came = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors).__name__
+        raise ValueError(f"model: expected vectors (batch, dim), got {came}")
+    return int(vectors.shape[1])
+
+
+def _both(split: Split) -> tuple[Dataset, Dataset]:
+    return split.train, split.test
+
+
+def _workers(settings: RunSettings) -> int:
+    if settings.workers is not None:
+        return settings.workers
+    return min(8, cores())
+
+
+def _cache(
+    dataset: Dataset, transform: TransformSettings, settings: RunSettings, device: torch.device
+) -> PictureCache | None:
+    needed = len(dataset) * 3 * transform.resize**2
+    where = settings.cache
+    readers = None if settings.workers is None else max(settings.workers, 1)
+    if where == "auto":
+        where = _affordable(needed, device)
+    if where == "none":  # then nothing reads the pictures before the first step but this
+        require_good(dataset, check(dataset, duplicates=False, workers=readers))
+        return None
+    if where not in ("memory", "gpu"):
+        return cache_on_disk(dataset, Path(where), transform, workers=readers)
+    cache = cache_in_memory(dataset, transform, workers=readers)
+    return cache.to(device) if where == "gpu" and device.type == "cuda" else cache
+
+
+def _affordable(needed: int, device: torch.device) -> str:
+    """The fastest place that a cache of so many bytes leaves half free."""
+    shared = Path("/dev/shm")
+    free = shutil.disk_usage(shared).free if shared.exists() else needed
+    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > min(free, pages) / 2:
+        return "none"
+    if device.type == "cuda" and needed < torch.cuda.mem_get_info(device)[0] / 2:
+        return "gpu"
+    return "memory"

@@ -1,0 +1,301 @@
+"""kinspace.train: from a data set and a method to a run folder.
+
+run = kinspace.train("photos/", method="nra")
+run = kinspace.train("moths", method="almn", changes={"loss.beta": 2.0}, seed=1)
+run = kinspace.train(my_dataset, model=my_module, method="triplet")
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from kinspace import __version__
+from kinspace._core.json_files import write_json
+from kinspace.data.validation_report import counted
+from kinspace.distributed import world_size
+from kinspace.models import Embedder
+from kinspace.recipes import Recipe, changed, read_recipe
+from kinspace.training.batch_size import fitted_batches
+from kinspace.training.checkpoint import clear_parts, read_checkpoint, write_checkpoint
+from kinspace.training.components import (
+    bears_channels_last,
+    make_model,
+    make_plan,
+    make_state,
+    original_densities,
+    start_head,
+    transform_settings,
+    warm_start,
+    without_search,
+)
+from kinspace.training.cuda_graphs import Graphed
+from kinspace.training.data_parts import Parts, embedding_dim, open_any, prepare
+from kinspace.training.diagnostics import few_pictures
+from kinspace.training.final_evaluation import verdict
+from kinspace.training.hooks import run_hooks
+from kinspace.training.log import NotFinite
+from kinspace.training.log_output import blamed, reporter_for, tensorboard_writer
+from kinspace.training.loop import Stopped, fit
+from kinspace.training.run_folder import hardware, new_folder, same_run
+from kinspace.training.settings import (
+    RunSettings,
+    barrier,
+    main_process,
+    run_settings,
+    said_by_main,
+    start_processes,
+)
+from kinspace.training.state import State, from_checkpoint
+
+if TYPE_CHECKING:
+    from kinspace.run import Run
+
+__all__ = ["train"]
+
+
+def train(
+    data: Any,
+    *,
+    method: str | Recipe = "nra",
+    changes: Mapping[str, Any] | None = None,
+    model: nn.Module | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    **settings: Any,
+) -> Run:
+    """Train a model and judge it; returns the run folder.
+
+    data: a folder, table, archive or name (`kinspace.data.open_data`), a `Dataset`, or any data set
+        of (input, label).
+    method: the name of a recipe (`kinspace methods` lists them), a .toml file, or a `Recipe`.
+    changes: other values for some of its keys, {"loss.beta": 2.0}.
+    model: any module that returns vectors, in place of the recipe's.
+    out: the run folder; by default runs/DATA-METHOD-NUMBER.
+    resume: go on with the run in `out`.
+    settings: the options of `RunSettings`: seed, device, precision, micro_batch, cache, ...
+    """
+    recipe = method if isinstance(method, Recipe) else read_recipe(method)
+    recipe = without_search(changed(recipe, changes, where="changes") if changes else recipe)
+    chosen = run_settings(settings)
+    began = start_processes(chosen.on_device())
+    try:
+        job = _Job.prepare(data, recipe, chosen, model, out, resume=resume)
+        return job.run()
+    finally:
+        if began:
+            dist.destroy_process_group()
+
+
+@dataclass
+class _Job:
+    """A run on its way: what was asked, what was prepared, and where it is written."""
+
+    recipe: Recipe
+    settings: RunSettings
+    parts: Parts
+    model: nn.Module
+    dim: int
+    folder: Path
+    resumed: tuple[dict[str, Tensor], dict[str, Any]] | None
+    notes: list[str]
+
+    @classmethod
+    def prepare(
+        cls,
+        data: Any,
+        recipe: Recipe,
+        settings: RunSettings,
+        model: nn.Module | None,
+        out: str | Path | None,
+        *,
+        resume: bool,
+    ) -> _Job:
+        dataset = open_any(data)
+        if settings.tensorboard:
+            tensorboard_writer()  # not there: an error now, not with a run folder half begun
+        made = make_model(recipe, seed=settings.seed) if model is None else model
+        if not bears_channels_last(made, settings.on_device()):
+            settings = replace(settings, channels_last=False)
+        split = settings.split or recipe.split
+        transform = transform_settings(recipe, made)
+        fraction = recipe.validation.fraction
+        parts = prepare(dataset, split, transform, settings, validation=fraction)
+        parts.require_views(recipe.test.views)
+        recipe, said = fitted_batches(recipe, parts.train.dataset.labels)
+        notes = [said] if said else []
+        dim = embedding_dim(made, parts.train)
+        about = {
+            "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
+            "split": split,
+            **parts.in_words(),
+            "notes": notes,
+            "recipe": recipe.to_dict(),
+            "seed": settings.seed,
+            "settings": settings.to_dict(),
+            "model": made.config() if isinstance(made, Embedder) else type(made).__name__,
+            "transform": None if parts.train.settings is None else transform.to_dict(),
+            "hardware": hardware(parts.train.device),
+            "format": 1,
+            "kinspace": __version__,
+        }
+        if resume:
+            if out is None:
+                raise ValueError("resume: expected the run folder in `out`")
+            from kinspace.run import open_run
+
+            run = open_run(out)
+            same_run(run.about, about, run.folder)
+            if main_process():
+                clear_parts(run.folder)
+            last = run.folder / "last.safetensors"  # none: it was stopped before its first
+            resumed = read_checkpoint(last) if last.exists() else None
+            return cls(recipe, settings, parts, made, dim, run.folder, resumed, notes)
+        name = f"{dataset.name}-{recipe.name}"
+        folder = Path(said_by_main(str(new_folder(out, name)) if main_process() else ""))
+        if main_process():
+            write_json(folder / "run.json", about)
+            (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+        return cls(recipe, settings, parts, made, dim, folder, None, notes)
+
+    def run(self) -> Run:
+        """Warm start where the recipe has one, then the method, then the verdict."""
+        begun = time.monotonic()
+        phase = 0 if self.resumed is None else int(self.resumed[1]["phase"])
+        reporter = reporter_for(quiet=self.settings.quiet)
+        original = None
+        try:
+            self._say_first(reporter)
+            if self.resumed is None:
+                self._begin()
+            if any(part.name == "density" for part in self.recipe.regularizers):
+                original = self._originals(phase)
+            if self.recipe.warm_start.steps and phase == 0:
+                before, _ = fitted_batches(warm_start(self.recipe), self.parts.train.dataset.labels)
+                self._phase(0, before, None, reporter)
+            state = self._phase(1, self.recipe, original, reporter)
+        except NotFinite as error:
+            raise ValueError(blamed(error, self.parts.train.dataset, self.folder)) from error
+        finally:
+            reporter.close()
+        from kinspace.run import Run
+
+        self._judge(state, time.monotonic() - begun)
+        return Run(self.folder)
+
+    def _say_first(self, reporter: Any) -> None:
+        train, skipped = self.parts.train.dataset, self.parts.skipped
+        words = [
+            f"{part}: {len(feed.dataset):,} in {feed.dataset.num_classes:,} classes"
+            for part, feed in (
+                ("train", self.parts.train),
+                ("validation", self.parts.validation),
+                ("test", self.parts.test),
+            )
+            if feed is not None
+        ]
+        reporter.say(f"{train.name}, {', '.join(words)}")
+        if skipped:
+            reporter.say(
+                f"left out, unreadable: {counted(len(skipped), 'picture')} (run.json lists them)"
+            )
+        samples = self.recipe.resolved().sampler.options.get("samples")
+        if samples and (warning := few_pictures(train.labels.bincount().tolist(), samples)):
+            reporter.say(f"warning: {warning}")
+        for note in self.notes:
+            reporter.say(note)
+        reporter.say(f"run folder: {self.folder}")
+
+    def _begin(self) -> None:
+        """Before the first step: how the head starts, and the weights."""
+        self.model.to(self.parts.train.device)
+        start_head(self.recipe, self.model, self.parts.train)
+        if main_process():
+            write_checkpoint(self.folder / "start.safetensors", self.model.state_dict(), {})
+
+    def _originals(self, phase: int) -> Tensor:
+        """The densities of the pretrained features; a run that goes on has them in its state."""
+        if self.resumed is not None and phase == 1:
+            return torch.zeros(self.parts.train.dataset.num_classes)
+        return original_densities(self.model, self.parts.train).cpu()
+
+    def _phase(self, number: int, recipe: Recipe, original: Tensor | None, reporter: Any) -> State:
+        plan = make_plan(recipe, self.settings)
+        reporter.begin(plan.steps)
+        state = make_state(
+            recipe, self.settings, self.model, self.parts.train, dim=self.dim, original=original
+        )
+        self.model = state.model
+        after = None
+        if self.resumed is not None and self.resumed[1]["phase"] == number:
+            tensors, rest = self.resumed
+            from_checkpoint(state, tensors, rest, self.parts.train.device)
+            after = (number, state.step)
+            self.resumed = None
+            reporter.say(f"going on at step {state.step} of {plan.steps}")
+        elif not number:
+            reporter.say(f"warm start: {recipe.loss.name}, {plan.steps} steps")
+        elif number and recipe.warm_start.steps:
+            after = (0, recipe.warm_start.steps)
+        hooks = run_hooks(
+            self.folder, number, after, reporter, tensorboard=self.settings.tensorboard
+        )
+        if self.settings.compile:
+            state.compiled = torch.compile(state.model)  # type: ignore[assignment]
+        elif self._may_record():
+            state.compiled = Graphed(state.model, state.precision)
+        validation = self.parts.validation if number else None
+        try:
+            fit(state, plan, self.parts.train, validation, hooks)
+        except Stopped:
+            reporter.say(
+                f"stopped at step {state.step}; go on with: kinspace train --resume {self.folder}"
+            )
+            raise
+        finally:
+            hooks.close()
+        return state
+
+    def _may_record(self) -> bool:
+        """Whether CUDA graphs are safe: our own model, in one piece, in one process."""
+        alone = world_size() == 1
+        whole = self.settings.micro_batch is None and isinstance(self.model, Embedder)
+        on_gpu = self.parts.train.device.type == "cuda"
+        return self.settings.graphs and alone and whole and on_gpu
+
+    def _judge(self, state: State, seconds: float) -> None:
+        """Write the verdict. Every process takes part in the embedding; one writes."""
+        barrier()
+        device = self.parts.train.device
+        final = {name: value.clone() for name, value in state.judged.state_dict().items()}
+        selected, chosen = read_checkpoint(self.folder / "model.safetensors", device)
+        results: dict[str, Any] = {"selected_step": chosen["step"], "steps": state.step}
+        results["seconds"] = round(seconds, 1)
+        if self.parts.validation is not None:
+            results["validation_recall@1"] = state.best.recall
+        if self.parts.test is not None:
+            weights = {"final": final}
+            if self.settings.baselines:
+                start, _ = read_checkpoint(self.folder / "start.safetensors", device)
+                weights = {"untrained": start, **weights}
+            if chosen["step"] != state.step:
+                weights["selected"] = selected
+            results |= verdict(
+                state.judged,
+                weights,
+                self.parts.test,
+                pixels=self.settings.baselines,
+                views=self.recipe.test.views,
+            )
+            results.setdefault("selected", results["final"])  # the last step was chosen
+        state.judged.load_state_dict(selected)
+        if main_process():
+            write_json(self.folder / "results.json", results)
+        barrier()

@@ -1,0 +1,37 @@
+"""One run, one server, one browser for all tests here."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kinspace
+from browsers import chromium
+from kinspace.inference import Model
+from kinspace.server.map_positions import gallery_places
+from server.servers import running, small_run
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run(tmp_path_factory.mktemp("gallery"))
+
+
+@pytest.fixture(scope="session")
+def model(run: Path) -> Model:
+    found = kinspace.load(run, "cpu")
+    gallery_places(found)  # kept in the folder: every server here has its map at once
+    return found
+
+
+@pytest.fixture(scope="session")
+def server(model: Model) -> Iterator[str]:
+    with running(model) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")  # not longer: its event loop would be in the way of others
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started

@@ -1,0 +1,66 @@
+"""A real server on a free port, in a thread."""
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+import kinspace
+from bundles import digits, run_with_gallery
+from kinspace.inference import Model
+from kinspace.search.gallery import Gallery
+from kinspace.server.app import make_app
+from kinspace.server.server_settings import Settings
+
+ROWS = 240
+get = partial(httpx.get, timeout=60)  # httpx's own 5 s pass on a busy machine
+post = partial(httpx.post, timeout=60)
+READY = ('body[data-map="ready"]', "#list button")  # of the page
+
+
+def small_run(to: Path) -> Path:
+    """The digits' run with a gallery of the first 240: a map is quickly made of them."""
+    folder = run_with_gallery(to)
+    model = kinspace.load(folder, "cpu")
+    model.gallery = Gallery(model.table.select(range(ROWS)))
+    model.save_gallery()
+    return folder
+
+
+def picture(row: int = 20, kind: str = "png") -> bytes:
+    data = io.BytesIO()
+    digits().pictures.read(row).save(data, kind)
+    return data.getvalue()
+
+
+@contextmanager
+def running(model: Model, settings: Settings | None = None, **options: Any) -> Iterator[str]:
+    """The address of a server of this model."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        app = make_app(model, settings)
+        config = uvicorn.Config(app, log_level="critical", server_header=False, **options)
+        server = uvicorn.Server(config)
+        worker = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        worker.start()
+        while not server.started:
+            assert worker.is_alive(), "the server did not start"
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            worker.join(20)
+
+
+def upload(base: str, data: bytes, path: str = "/api/search", **fields: Any) -> httpx.Response:
+    files = {"picture": ("odd ../name\u202e.jpg", data, "image/jpeg")}
+    return post(base + path, files=files, data=fields)

@@ -1,0 +1,155 @@
+"""Whatever comes, a 4xx with a reason; the server lives on."""
+
+import contextlib
+import random
+import socket
+from collections import Counter
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from kinspace.inference import Model
+from kinspace.server.server_settings import Settings
+from odd_pictures import bomb, encoded, scene
+from server.malformed import KINDS
+from server.servers import get, picture, post, running, upload
+
+
+def refused(answer: httpx.Response, code: int, word: str) -> None:
+    assert answer.status_code == code, answer.text
+    assert word in answer.json()["error"]
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/api/search", "/api/encode"])
+@pytest.mark.parametrize(
+    ("data", "code", "word"),
+    [
+        (b"", 400, "empty"),
+        (b"this is no picture\n" * 20, 415, "JPEG, PNG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "JPEG, PNG"),
+        (bomb(), 413, "pixels"),
+        (encoded(scene(1, 200), "jpeg")[:800], 400, "picture"),
+        (encoded(scene(1, 64), "png")[:300], 400, "picture"),
+    ],
+)
+def test_pictures_that_are_none(server: str, path: str, data: bytes, code: int, word: str) -> None:
+    refused(upload(server, data, path), code, word)
+
+
+def test_questions_that_make_no_sense(server: str) -> None:
+    good = picture()
+    refused(upload(server, good, k=0), 400, "k: expected 1 to 100, got 0")
+    refused(upload(server, good, k=101), 400, "k: expected")
+    refused(upload(server, good, k="many"), 422, "k:")
+    refused(upload(server, good, k="9" * 5000), 422, "k:")
+    refused(upload(server, good, filter="{"), 400, "JSON")
+    refused(upload(server, good, filter="[" * 5000), 400, "JSON")
+    refused(upload(server, good, filter="[1]"), 400, "object")
+    refused(upload(server, good, filter='{"class": "moon"}'), 400, "'moon'")
+    refused(upload(server, good, filter='{"class": []}'), 400, "none")
+    refused(upload(server, good, filter='{"class": [{}]}'), 400, "classes of the gallery")
+    refused(upload(server, good, filter='{"color": true}'), 400, "'color'")
+    refused(upload(server, good, filter='{"part=test": 3}'), 400, "true or false")
+    refused(post(f"{server}/api/search"), 422, "picture")
+    refused(post(f"{server}/api/search", data={"picture": "text"}), 422, "picture")
+    refused(get(f"{server}/api/search"), 405, "Method Not Allowed")
+    refused(get(f"{server}/api/neighbors/nobody"), 404, "id of the gallery")
+    refused(get(f"{server}/api/neighbors/digit 1?k=x"), 422, "k:")
+    refused(get(f"{server}/nowhere"), 404, "Not Found")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..%2f..%2fetc%2fpasswd",
+        "..%2frun.json%00",
+        "../run",
+        "..\\run",
+        "-1",
+        "240",
+        "9" * 400,
+        "1e1",
+        "0x1",
+        "\u0661",  # a digit, but no ASCII
+        "%00",
+        "1.jpg%00",
+    ],
+)
+def test_no_path_leads_to_the_disk(server: str, name: str) -> None:
+    """Sent as it is: a client library would tidy it up."""
+    where = urlsplit(server)
+    for path in (f"/thumb/{name}.jpg", f"/api/neighbors/{name}", f"/{name}"):
+        with socket.create_connection((where.hostname, where.port), 10) as line:
+            line.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\nConnection: close\r\n\r\n".encode()
+            )
+            said = b""
+            while part := line.recv(65536):
+                said += part
+        assert said.split()[1].startswith(b"4"), said[:200]
+        assert b"root:" not in said
+
+
+def test_too_many_bytes_and_pixels(model: Model) -> None:
+    settings = Settings(upload_bytes=20_000, pixels=10_000)
+    with running(model, settings) as server:
+        refused(upload(server, b"\xff\xd8" + bytes(21_000)), 413, "20,000 bytes")
+        refused(upload(server, b"\xff\xd8" + bytes(3_000_000)), 413, "20,000 bytes")
+
+        def endless() -> object:  # no length is announced
+            yield b'--b\r\nContent-Disposition: form-data; name="picture"; filename="a"\r\n\r\n'
+            for _ in range(40):
+                yield bytes(1000)
+
+        kind = {"Content-Type": "multipart/form-data; boundary=b"}
+        answer = post(f"{server}/api/search", content=endless(), headers=kind)
+        refused(answer, 413, "20,000 bytes")
+        refused(upload(server, encoded(scene(2, 101), "jpeg")), 413, "10,000 pixels")
+        assert upload(server, encoded(scene(2, 100), "jpeg")).status_code == 200
+
+
+def test_a_client_that_falls_silent_is_let_go(model: Model) -> None:
+    with running(model, Settings(seconds=0.2)) as server:
+        where = urlsplit(server)
+        with socket.create_connection((where.hostname, where.port), 10) as line:
+            head = (
+                f"POST /api/search HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 500\r\n"
+                "Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n"
+            )
+            line.sendall(head.encode())
+            assert b" 408 " in line.recv(65536).split(b"\r\n")[0]
+
+
+# the form's parser leaves the file of a part that never ends to the garbage collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_malformed_requests_do_no_harm(server: str, kind: str) -> None:
+    """Some fifty of a kind, hundreds in all: none makes the server fail or fall silent."""
+    chance = random.Random(kind)
+    codes = Counter(code_of(server, KINDS[kind](chance)) for _ in range(50))
+    assert set(codes) <= {200, 400, 404, 413, 414, 415, 422, 431}, codes
+    # changed bytes, and huge headers that are still allowed, may leave a good picture
+    refused = codes.total() - codes[200]
+    assert refused == 50 if kind in ALWAYS_REFUSED else refused > 0, codes
+    assert get(f"{server}/healthz").status_code == 200
+    assert upload(server, picture()).status_code == 200
+
+
+ALWAYS_REFUSED = ("bombs", "wrong types", "odd names", "broken forms")
+
+
+def code_of(server: str, request: bytes) -> int:
+    """The code of the answer to these bytes; an answer of ours says why."""
+    where = urlsplit(server)
+    with socket.create_connection((where.hostname, where.port), 60) as line:
+        with contextlib.suppress(ConnectionError):  # it may answer, and close, before it has all
+            line.sendall(request.replace(b"Host: 127.0.0.1", b"Host: " + where.netloc.encode()))
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            while got := line.recv(65536):
+                said += got
+    assert said, request[:300]
+    assert b"Traceback" not in said
+    return int(said.split()[1])
