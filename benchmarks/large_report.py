@@ -91,7 +91,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         table = table_of(options, Path(name))
         began = time.perf_counter()
-        page = write_report(table, out=Path(name) / "report", device=options.device, tell=parts)
+        page = write_report(table, out=Path(name) / "report", device=options.device, status=parts)
         seconds = time.perf_counter() - began
         parts(None)
         megabytes = page.stat().st_size / 1e6

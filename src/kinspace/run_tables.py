@@ -21,7 +21,7 @@ from kinspace.data import Dataset
 from kinspace.data.fingerprint import fingerprint
 from kinspace.data.pictures import FilePictures, Pictures, SomePictures
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.summary import Tell
+from kinspace.evaluation.summary import Status
 from kinspace.models import make_embedder
 from kinspace.recipes import Recipe
 from kinspace.run import Run
@@ -62,7 +62,7 @@ def embed_run(
     *,
     model: nn.Module | None = None,
     device: str | None = None,
-    tell: Tell = lambda text: None,
+    status: Status = lambda text: None,
 ) -> RunTables:
     """Embed the parts of a run by its chosen weights, or take the tables that it has already.
 
@@ -85,14 +85,14 @@ def embed_run(
     folder = run.folder / "embeddings"
     kept = _kept(folder, stamp)
     if kept is None:
-        tell("reading the pictures")
+        status("reading the pictures")
         embedder = RunEmbedder(run, whole, model=model, device=device)
         kept = {}
         for name, part in parts.items():
-            tell(f"embedding the {name} part")
+            status(f"embedding the {name} part")
             kept[name] = table_of(part, embedder.vectors(part))
         for name in BASELINES:
-            tell(f"embedding the test part, {name}")
+            status(f"embedding the test part, {name}")
             kept[name] = table_of(parts["test"], embedder.vectors(parts["test"], name))
         _keep(folder, kept, stamp)
     return RunTables(kept, parts, whole, notes)

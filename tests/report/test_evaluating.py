@@ -129,16 +129,16 @@ def test_embeddings_are_kept_and_made_anew_for_other_weights(run: Run, tmp_path:
     shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("report", "embeddings"))
     copy = open_run(folder)
     said: list[str] = []
-    first = embed_run(copy, tell=said.append)
+    first = embed_run(copy, status=said.append)
     assert "embedding the test part" in said
     said.clear()
-    second = embed_run(copy, tell=said.append)
+    second = embed_run(copy, status=said.append)
     assert not said
     np.testing.assert_array_equal(first.tables["test"].vectors, second.tables["test"].vectors)
     tensors, state = read_checkpoint(folder / "model.safetensors")
     tensors["head.linear.weight"] *= torch.linspace(0.5, 2, 8)[:, None]
     write_checkpoint(folder / "model.safetensors", tensors, state)
-    third = embed_run(copy, tell=said.append)
+    third = embed_run(copy, status=said.append)
     assert "embedding the test part" in said
     assert not np.array_equal(third.tables["test"].vectors, first.tables["test"].vectors)
 

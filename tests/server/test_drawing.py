@@ -84,6 +84,6 @@ def test_a_folder_that_cannot_be_written_is_served_too(
 
     monkeypatch.setattr("kinspace.server.map_positions.write_atomically", refused)
     said: list[str] = []
-    assert gallery_places(bare, tell=said.append).shape == (len(bare.table), 2)
+    assert gallery_places(bare, status=said.append).shape == (len(bare.table), 2)
     assert "the map is not kept" in said[-1]
     assert not (bare.folder / FILE).exists()

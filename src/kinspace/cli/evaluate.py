@@ -53,10 +53,10 @@ def evaluate_command(
     Exit code 0: done; 1: a disk fails; 2: it cannot be opened or judged. A run keeps the result as
     evaluation.json.
     """
-    with told(), telling() as tell:
+    with told(), telling() as status:
         from kinspace.evaluation.evaluator import evaluate
 
-        options = {"fmr": fmr, "device": device, "tell": tell}
+        options = {"fmr": fmr, "device": device, "status": status}
         found = evaluate(source, data, metric=metric, seed=seed, **options)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))

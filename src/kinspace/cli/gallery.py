@@ -35,7 +35,7 @@ def gallery_command(
             data,
             k=k,
             device=device,
-            tell=lambda text: typer.echo(text, err=True),
+            status=lambda text: typer.echo(text, err=True),
             progress=progress,
         )
     typer.echo(page)

@@ -64,7 +64,7 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
                 changes=changes,
                 out=out,
                 resume=resume,
-                tell=lambda text: None if as_json else typer.echo(text, err=True),
+                status=lambda text: None if as_json else typer.echo(text, err=True),
                 seed=seed,
                 split=split,
                 device=device,

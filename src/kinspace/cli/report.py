@@ -32,10 +32,10 @@ def report_command(
     The page needs no network and no other file. Exit code 0: done; 1: a disk fails; 2: it cannot be
     opened or judged.
     """
-    with told(), telling() as tell:
+    with told(), telling() as status:
         from kinspace.report.page import write_report
 
         page = write_report(
-            source, data, out=out, checked=not skip_check, seed=seed, device=device, tell=tell
+            source, data, out=out, checked=not skip_check, seed=seed, device=device, status=status
         )
     typer.echo(page)

@@ -59,5 +59,5 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
             settings=settings,
             unprotected=unprotected,
             device=device,
-            tell=lambda text: typer.echo(text, err=True),
+            status=lambda text: typer.echo(text, err=True),
         )

@@ -19,7 +19,7 @@ from kinspace.evaluation.inputs import vectors_of
 from kinspace.evaluation.measure_names import MEASURES
 from kinspace.evaluation.retrieval import QueryScores, queries_of, retrieval_by_roles
 from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
-from kinspace.evaluation.summary import RANKS, Tell, plain
+from kinspace.evaluation.summary import RANKS, Status, plain
 from kinspace.run import Run, open_run
 from kinspace.run_tables import embed_run
 from kinspace.training.settings import RunSettings
@@ -66,7 +66,7 @@ def compare_runs(
     data: Any = None,
     *,
     device: str | None = None,
-    tell: Tell = lambda text: None,
+    status: Status = lambda text: None,
 ) -> Comparison:
     """Judge runs on their test parts and compare them, by cosine.
 
@@ -81,7 +81,7 @@ def compare_runs(
     folders = [run.folder.resolve() for run in opened]
     if twice := {folder for folder in folders if folders.count(folder) > 1}:
         raise ValueError(f"RUN: expected each run once, got {min(twice).name} twice")
-    judged = [_judged(run, data, place, tell) for run in opened]
+    judged = [_judged(run, data, place, status) for run in opened]
     groups: dict[str, list[_Judged]] = {}
     for one in judged:
         groups.setdefault(one.key, []).append(one)
@@ -103,12 +103,12 @@ def compare_runs(
     )
 
 
-def _judged(run: Run, data: Any, device: str, tell: Tell) -> _Judged:
+def _judged(run: Run, data: Any, device: str, status: Status) -> _Judged:
     name = run.folder.resolve().name
     about = run.about
-    made = embed_run(run, data, device=device, tell=lambda text: tell(f"{name}: {text}"))
+    made = embed_run(run, data, device=device, status=lambda text: status(f"{name}: {text}"))
     table = made.tables["test"]
-    tell(f"{name}: ranking")
+    status(f"{name}: ranking")
     ks = [k for k in RANKS if k < len(table)]
     roles = made.parts["test"].parts
     vectors = vectors_of(table, device=device)

@@ -16,7 +16,7 @@ from kinspace._core.json_files import write_json
 from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.data.samples import SampleInputs
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.summary import Evaluation, Tell, summarize
+from kinspace.evaluation.summary import Evaluation, Status, summarize
 from kinspace.run import Run, open_run
 from kinspace.run_tables import RunTables, embed_run
 from kinspace.training.settings import RunSettings
@@ -56,7 +56,7 @@ def evaluate(
     source: a run folder, which keeps the result as evaluation.json; or an EmbeddingTable, or its
     file (.npz, .npy + .csv, .safetensors, .parquet). data: for a run, where its data is now, or
     other data to judge it on. options: device (by default a run is embedded on a GPU if any,
-    and measured on the CPU), fmr, tell (called with what is being done), and model, for a run with
+    and measured on the CPU), fmr, status (called with each step), and model, for a run with
     a model of your own.
 
     >>> import numpy as np
@@ -78,8 +78,8 @@ def gather(
 ) -> Gathered:
     """The same with the tables and pictures it was made from."""
     device = RunSettings(device=options.get("device")).on_device()
-    tell: Tell = options.get("tell") or (lambda text: None)
-    options |= {"device": None if options.get("device") is None else device, "tell": tell}
+    status: Status = options.get("status") or (lambda text: None)
+    options |= {"device": None if options.get("device") is None else device, "status": status}
     if isinstance(source, EmbeddingTable) or (
         not isinstance(source, Run) and not Path(source).is_dir() and Path(source).suffix
     ):
@@ -90,7 +90,7 @@ def gather(
         found = summarize(table, metric=metric, seed=seed, **({"name": name} | options))
         return Gathered(found, {"test": table}, _of_paths(table))
     run = source if isinstance(source, Run) else open_run(source)
-    made = embed_run(run, data, model=model, device=str(device), tell=tell)
+    made = embed_run(run, data, model=model, device=str(device), status=status)
     found = summarize(
         made.tables["test"],
         train=made.tables.get("train") if "train" in made.parts else None,

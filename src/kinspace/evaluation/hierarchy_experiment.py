@@ -20,7 +20,7 @@ from kinspace._core import checks
 from kinspace._core.json_files import write_json
 from kinspace.data import Dataset
 from kinspace.evaluation.hierarchy import merged_pairs, recovery_error
-from kinspace.evaluation.summary import Tell, plain
+from kinspace.evaluation.summary import Status, plain
 from kinspace.recipes import Recipe
 from kinspace.run_tables import BASELINES, RunEmbedder
 from kinspace.training import train
@@ -35,7 +35,7 @@ def recover_hierarchy(
     method: str | Recipe = "magnet",
     changes: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
-    tell: Tell = lambda text: None,
+    status: Status = lambda text: None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Run the experiment; the result is also RUN/hierarchy.json.
@@ -56,13 +56,13 @@ def recover_hierarchy(
     coarse = _merged(whole, seed)
     settings = {"split": "stratified"} | settings
     known, judged = _parts(coarse, settings["split"], seed)
-    tell("training on the merged classes")
+    status("training on the merged classes")
     changes = {**(changes or {}), "validation.fraction": 0.0}
     run = train(coarse, method=method, changes=changes, out=out, **settings)
     embedder = RunEmbedder(run, coarse, device=settings.get("device"))
     found: dict[str, Any] = {}
     for name in ("model", *(BASELINES if settings.get("baselines", True) else ())):
-        tell(f"judging: {name}")
+        status(f"judging: {name}")
         vectors = embedder.vectors(judged, name), embedder.vectors(known, name)
         found[name] = {
             "true": _error(vectors, _labels(judged, coarse, whole), _labels(known, coarse, whole)),

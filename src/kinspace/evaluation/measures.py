@@ -25,9 +25,9 @@ from kinspace.evaluation.retrieval import (
 )
 from kinspace.evaluation.significance import compare_queries
 
-__all__ = ["RANKS", "Job", "Tell"]
+__all__ = ["RANKS", "Job", "Status"]
 
-Tell = Callable[[str], object]  # is told what is being done
+Status = Callable[[str], object]  # called with the step under way
 RANKS = (1, 2, 4, 8, 16, 32, 64, 100)  # of the curve of Recall@K
 KEPT = ("recall@1", "map@r", "queries")  # of each class and attribute
 OPERATIONS = 1e13  # that K-means may take on a CPU: a minute or two on two cores
@@ -47,7 +47,7 @@ class Job:
         name: str,
         device: str | torch.device | None,
         fmr: float,
-        tell: Tell,
+        status: Status,
     ) -> None:
         if test.labels is None:
             raise ValueError(
@@ -57,7 +57,7 @@ class Job:
         if len(test) < 2:
             raise ValueError("vectors: expected at least two, to be one another's neighbors")
         self.table, self.metric, self.seed, self.name = test, metric, seed, name
-        self.device, self.fmr, self.tell = device, fmr, tell
+        self.device, self.fmr, self.status = device, fmr, status
         self.vectors, self.labels = self.known(test)
         self.notes: list[str] = []
         if zeros := int((self.vectors == 0).all(1).sum()):
@@ -94,7 +94,7 @@ class Job:
                 raise ValueError(
                     f"{name}: expected {len(self.table)} vectors like the model's, got {len(table)}"
                 )
-            self.tell(f"ranking by {name}")
+            self.status(f"ranking by {name}")
             vectors = vectors_of(table, device=self.device)
             ranked = retrieval_by_roles(vectors, self.labels, self.roles, metric=self.metric)
             found.append(ranked.scores(ks))
@@ -125,7 +125,7 @@ class Job:
         values = self.table.attributes
         if values is None or not (values > 0.5).any():
             return None
-        self.tell("looking at attributes")
+        self.status("looking at attributes")
         sizes = [size for size in SIZES if size < len(self.table)]
         having = (values > 0.5).sum(0)
         return {
@@ -142,7 +142,7 @@ class Job:
 
     def clustering(self) -> dict[str, float]:
         """RESTARTS K-means, fewer where those would take many minutes."""
-        self.tell("clustering")
+        self.status("clustering")
         rows, dim = self.vectors.shape
         step = 2.0 * rows * dim * len(np.unique(self.labels))
         restarts = RESTARTS
@@ -158,7 +158,7 @@ class Job:
 
     def geometry(self) -> dict[str, Any]:
         """Distances and densities of the classes, alignment, uniformity, spectrum."""
-        self.tell("measuring the shape")
+        self.status("measuring the shape")
         classes = class_geometry(self.vectors, self.labels, metric=self.metric)
         found: dict[str, Any] = classes.summary() if len(classes.labels) > 1 else {}
         found["alignment"] = alignment(self.vectors, self.labels)
@@ -176,7 +176,7 @@ class Job:
 
     def gap(self, test: QueryScores, train: EmbeddingTable) -> dict[str, Any]:
         """Recall@K on the training classes, on the test classes, and the difference."""
-        self.tell("ranking the training part")
+        self.status("ranking the training part")
         vectors, labels = self.known(train)
         ks = [k for k in KS if k < min(len(self.labels), len(labels))] or [1]
         ours = Retrieval(vectors, labels, metric=self.metric).scores(ks).summary()
@@ -195,7 +195,7 @@ class Job:
 
     def trouble(self, train: EmbeddingTable | None) -> dict[str, Any]:
         """What the embedding reveals of the data: `findings`."""
-        self.tell("looking for trouble in the data")
+        self.status("looking for trouble in the data")
         known = None if train is None else (train, self.known(train)[0])
         share: dict[str, Any] = {"metric": self.metric, "seed": self.seed}
         return findings(self.table, self.vectors, self.notes, train=known, **share)

@@ -16,10 +16,10 @@ import numpy as np
 from kinspace._core import checks
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation import protocols
-from kinspace.evaluation.measures import RANKS, Job, Tell
+from kinspace.evaluation.measures import RANKS, Job, Status
 from kinspace.evaluation.similarity import METRICS
 
-__all__ = ["RANKS", "Evaluation", "Tell", "plain", "summarize"]
+__all__ = ["RANKS", "Evaluation", "Status", "plain", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def summarize(
 
     train: for the gap to the classes trained on, and copies of test pictures. validation: classes
     to choose thresholds on. baselines: the same test pictures as something else embeds them.
-    options: name, device, fmr (the false-match rate wanted), tell (called with each step), roles
+    options: name, device, fmr (the false-match rate wanted), status (called with each step), roles
     ("query" or "gallery" for each test picture, where the set came with them: for retrieval).
 
     >>> rng = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def summarize(
     (1.0, None, {'pictures': 80, 'classes': 8})
     """
     known: dict[str, Any] = {"name": "embeddings", "device": None, "fmr": 1e-3, "roles": None}
-    known |= {"tell": lambda text: None}
+    known |= {"status": lambda text: None}
     for name in options:
         checks.lookup("option", name, known)
     checks.choice("metric", metric, METRICS)
@@ -103,9 +103,9 @@ def summarize(
     calibration = None if validation is None else job.known(validation)
     parts = {"train": train, "validation": validation, "test": test}
     share: dict[str, Any] = {"metric": metric, "seed": seed}
-    job.tell("classifying")
+    job.status("classifying")
     classified = protocols.classification(job.vectors, job.labels, job.notes, **share)
-    job.tell("verifying pairs")
+    job.status("verifying pairs")
     verified = protocols.verification(
         job.vectors, job.labels, job.notes, calibration=calibration, fmr=job.fmr, **share
     )

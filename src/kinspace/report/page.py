@@ -12,7 +12,7 @@ from kinspace.data.validation import CheckResult, check
 from kinspace.data.validation_report import counted
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.evaluator import Gathered, gather
-from kinspace.evaluation.summary import Tell
+from kinspace.evaluation.summary import Status
 from kinspace.report.contents import contents
 from kinspace.report.figures import Plot
 from kinspace.report.map import map_data
@@ -29,7 +29,7 @@ def write_report(
     *,
     out: str | Path | None = None,
     checked: bool = True,
-    tell: Tell = lambda text: None,
+    status: Status = lambda text: None,
     **options: Any,
 ) -> Path:
     """Judge a run or a table as `evaluate` does, and write index.html; returns its path.
@@ -38,20 +38,20 @@ def write_report(
     every picture of the data as `kinspace check` does. options: those of `evaluate`.
     """
     folder = _folder(source, out)
-    found = gather(source, data, tell=tell, **options)
+    found = gather(source, data, status=status, **options)
     seed = found.evaluation.seed
-    tell("drawing the map")
+    status("drawing the map")
     drawn_map = map_data(found.test, found.pictures.get("test"), seed=seed)
-    tell("drawing figures")
+    status("drawing figures")
     plots = evaluation_plots(found.evaluation)
     plots["map"] = map_plot(drawn_map)
     if found.run is not None:
         plots |= curves({found.evaluation.name: found.run.metrics})
     result = None
     if checked and found.pictures and found.made is not None:
-        tell("checking the pictures")
+        status("checking the pictures")
         result = check(found.made.whole)
-    tell("writing the page")
+    status("writing the page")
     folder.mkdir(parents=True, exist_ok=True)
     save_plots(plots, folder)
     write_json(folder / "evaluation.json", found.evaluation.to_dict())

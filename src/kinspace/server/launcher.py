@@ -27,12 +27,12 @@ def serve(
     settings: Settings | None = None,
     unprotected: bool = False,
     device: str | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    status: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Serve a run's gallery until interrupted.
 
     data: where the gallery's pictures are, if it is not made of the run's own. address: host and
-    port; one that other machines reach asks for a token, unless `unprotected`. tell: gets the lines
+    port; one that other machines reach asks for a token, unless `unprotected`. status: gets lines
     for the terminal.
     """
     try:
@@ -47,10 +47,10 @@ def serve(
     settings = _for_host(settings or Settings(), host, unprotected)
     model = run if isinstance(run, Model) else load(run, device)
     thumbnails = Thumbnails(model, data)
-    missing_pictures(model, thumbnails, "serve", tell)
-    app = make_app(model, settings, thumbnails=thumbnails, drawing=Drawing(model, tell))
+    missing_pictures(model, thumbnails, "serve", status)
+    app = make_app(model, settings, thumbnails=thumbnails, drawing=Drawing(model, status))
     shown = f"[{host}]" if ":" in host else host
-    tell(f"{len(model.table):,} pictures at http://{shown}:{port}  (Ctrl-C ends)")
+    status(f"{len(model.table):,} pictures at http://{shown}:{port}  (Ctrl-C ends)")
     uvicorn.run(
         app,
         host=host,
@@ -87,11 +87,11 @@ def is_local(host: str) -> bool:
 
 
 def missing_pictures(
-    model: Model, thumbnails: Thumbnails, command: str, tell: Callable[[str], None]
+    model: Model, thumbnails: Thumbnails, command: str, status: Callable[[str], None]
 ) -> None:
     """Say that pictures are not where they were, and how to show them."""
     if thumbnails.missing:
-        tell(
+        status(
             f"{thumbnails.missing:,} of {len(thumbnails):,} pictures are not found and shown gray; "
             f"say where they are: kinspace {command} {json.dumps(str(model.folder))} DATA"
         )

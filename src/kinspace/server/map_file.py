@@ -24,7 +24,7 @@ LOG = logging.getLogger("kinspace.server")
 class Drawing:
     """The map of a gallery, and the thread that draws it while the server answers.
 
-    answer: JSON, {"state": "drawing"}, "failed", or "ready" with the places. tell: gets lines for
+    answer: JSON, {"state": "drawing"}, "failed", or "ready" with the places. status: gets lines for
     a terminal.
 
     >>> import kinspace
@@ -33,8 +33,8 @@ class Drawing:
     b'{"state":"drawing"}'
     """
 
-    def __init__(self, model: Model, tell: Callable[[str], None] = lambda text: None) -> None:
-        self._model, self._tell = model, tell
+    def __init__(self, model: Model, status: Callable[[str], None] = lambda text: None) -> None:
+        self._model, self._status = model, status
         self.answer = catalog.to_json({"state": "drawing"})
         kept = kept_places(model)
         if kept is not None:
@@ -50,8 +50,8 @@ class Drawing:
         if sys.platform == "linux":  # where a thread has a priority of its own: requests go first
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEHIND)
         try:
-            self._ready(gallery_places(self._model, tell=self._tell))
-            self._tell("the map is ready")
+            self._ready(gallery_places(self._model, status=self._status))
+            self._status("the map is ready")
         except Exception:  # whatever is wrong with the map, the rest is served
             LOG.exception("the map could not be drawn")
             self.answer = catalog.to_json({"state": "failed"})

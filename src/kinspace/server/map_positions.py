@@ -49,13 +49,13 @@ def places(vectors: NDArray[Any], *, seed: int = 0, sample: int = POINTS) -> NDA
 
 
 def gallery_places(
-    model: Model, *, seed: int = 0, tell: Callable[[str], None] = lambda text: None
+    model: Model, *, seed: int = 0, status: Callable[[str], None] = lambda text: None
 ) -> NDArray[np.float32]:
     """The places of a model's gallery: those in RUN/map.npz if they are of these vectors."""
     kept = kept_places(model, seed=seed)
     if kept is not None:
         return kept
-    tell("drawing the map, once; it may take a minute")
+    status("drawing the map, once; it may take a minute")
     made = places(model.table.vectors, seed=seed)
 
     def write(part: Path) -> None:
@@ -65,7 +65,7 @@ def gallery_places(
     try:
         write_atomically(model.folder / FILE, write)
     except OSError as error:  # a folder that may only be read is served too
-        tell(f"the map is not kept, and drawn again the next time: {error}")
+        status(f"the map is not kept, and drawn again the next time: {error}")
     return made
 
 

@@ -37,7 +37,7 @@ def write_site(
     *,
     k: int = 24,
     device: str | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    status: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the page of a run's gallery with k neighbors of each picture; returns its path.
@@ -48,12 +48,12 @@ def write_site(
     folder = _folder(Path(out))
     model = run if isinstance(run, Model) else load(run, device)
     thumbnails = Thumbnails(model, data)
-    missing_pictures(model, thumbnails, "gallery", tell)
+    missing_pictures(model, thumbnails, "gallery", status)
     contents = {
         "about": catalog.about(model),
         "classes": catalog.classes(model.table),
         "pictures": catalog.pictures(model.table),
-        "map": {"state": "ready"} | catalog.map_of(gallery_places(model, tell=tell)),
+        "map": {"state": "ready"} | catalog.map_of(gallery_places(model, status=status)),
         "near": _neighbors(model, k),
     }
     (folder / "thumb").mkdir(parents=True, exist_ok=True)
