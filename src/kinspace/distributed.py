@@ -17,13 +17,24 @@ embeddings alone: `gather(..., averaged=True)`.
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["barrier", "gather", "rank", "world_size"]
+__all__ = [
+    "barrier",
+    "broadcast_from_main",
+    "gather",
+    "init_process_group",
+    "is_main_process",
+    "rank",
+    "world_size",
+]
+
+T = TypeVar("T")
 
 
 def rank() -> int:
@@ -47,6 +58,46 @@ def barrier() -> None:
     """
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
+
+
+def init_process_group(device: torch.device) -> bool:
+    """Start the process group where torchrun started several processes.
+
+    Returns whether this call did it; the caller then ends with `destroy_process_group`.
+
+    >>> init_process_group(torch.device("cpu"))
+    False
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        return False
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return True
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that writes files and prints, the one of rank 0.
+
+    >>> is_main_process()
+    True
+    """
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank() == 0
+    return os.environ.get("RANK", "0") == "0"
+
+
+def broadcast_from_main(value: T) -> T:
+    """The value that the main process passes, on every process; any object that can be pickled.
+
+    >>> broadcast_from_main("runs/1")
+    'runs/1'
+    """
+    if world_size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box)
+    return box[0]
 
 
 def gather(*tensors: Tensor, averaged: bool = False) -> tuple[Tensor, ...]:

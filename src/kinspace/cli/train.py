@@ -27,11 +27,11 @@ from kinspace.cli.options import (
     Workers,
 )
 from kinspace.cli.recipe import with_options
+from kinspace.distributed import is_main_process
 from kinspace.recipes import Recipe, read_recipe, with_loss, with_regularizers
 from kinspace.run import Run, open_run
 from kinspace.training import train
 from kinspace.training.loop import Stopped
-from kinspace.training.settings import main_process
 
 __all__ = ["train_command"]
 
@@ -113,7 +113,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 tensorboard=tensorboard,
                 quiet=quiet,
             )
-    if main_process() and not quiet:
+    if is_main_process() and not quiet:
         show(run)
 
 

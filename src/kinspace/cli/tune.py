@@ -26,10 +26,10 @@ from kinspace.cli.options import (
     Workers,
 )
 from kinspace.cli.recipe import with_options
+from kinspace.distributed import is_main_process
 from kinspace.recipes import read_recipe
 from kinspace.training import Search, parse_range, tune
 from kinspace.training.loop import Stopped
-from kinspace.training.settings import main_process
 
 __all__ = ["tune_command"]
 
@@ -89,7 +89,7 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
             where = "" if out is None else f" --out {out}"
             typer.echo(f"stopped; the same command{where} goes on", err=True)
             raise typer.Exit(130) from None
-    if main_process() and not quiet:
+    if is_main_process() and not quiet:
         show(search)
 
 

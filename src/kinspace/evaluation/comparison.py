@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinspace._core.device import pick_device
 from kinspace.evaluation.inputs import vectors_of
 from kinspace.evaluation.measure_names import MEASURES
 from kinspace.evaluation.retrieval import QueryScores, queries_of, retrieval_by_roles
@@ -22,7 +23,6 @@ from kinspace.evaluation.significance import compare_queries, compare_seeds, mea
 from kinspace.evaluation.summary import RANKS, Status, plain
 from kinspace.run import Run, open_run
 from kinspace.run_tables import embed_run
-from kinspace.training.settings import RunSettings
 
 __all__ = ["Comparison", "compare_runs"]
 
@@ -76,7 +76,7 @@ def compare_runs(
     """
     if len(runs) < 2:
         raise ValueError(f"RUN: expected two or more runs to compare, got {len(runs)}")
-    place = str(RunSettings(device=device).on_device())
+    place = str(pick_device(device))
     opened = [one if isinstance(one, Run) else open_run(one) for one in runs]
     folders = [run.folder.resolve() for run in opened]
     if twice := {folder for folder in folders if folders.count(folder) > 1}:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from kinspace._core.device import pick_device
 from kinspace._core.json_files import write_json
 from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.data.samples import SampleInputs
@@ -19,7 +20,6 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.summary import Evaluation, Status, summarize
 from kinspace.run import Run, open_run
 from kinspace.run_tables import RunTables, embed_run
-from kinspace.training.settings import RunSettings
 
 __all__ = ["Gathered", "evaluate", "gather"]
 
@@ -77,7 +77,7 @@ def gather(
     **options: Any,
 ) -> Gathered:
     """The same with the tables and pictures it was made from."""
-    device = RunSettings(device=options.get("device")).on_device()
+    device = pick_device(options.get("device"))
     status: Status = options.get("status") or (lambda text: None)
     options |= {"device": None if options.get("device") is None else device, "status": status}
     if isinstance(source, EmbeddingTable) or (

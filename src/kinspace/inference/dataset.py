@@ -24,7 +24,6 @@ from kinspace.data.pictures import FilePictures, Pictures, SomePictures
 from kinspace.data.unreadable import BadPicture
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.model import Model
-from kinspace.training.settings import start_processes
 
 __all__ = ["embed_dataset", "embed_to_file", "picture_names"]
 
@@ -64,7 +63,7 @@ def embed_to_file(
     checks.integer("shard", shard, at_least=1)
     if out.suffix != ".npz" or out.exists() or not out.parent.is_dir():
         raise ValueError(f"{out}: expected a new file ending in .npz, in a folder that is there")
-    began = start_processes(model.device)
+    began = distributed.init_process_group(model.device)
     try:
         rank, world = distributed.rank(), distributed.world_size()
         parts = out.with_name(f"{out.name}.parts")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kinspace._core.device import pick_device
 from kinspace.data.transforms import TransformSettings
 from kinspace.inference.model import Model
 from kinspace.models import make_embedder
@@ -17,7 +18,6 @@ from kinspace.run import open_run
 from kinspace.search.gallery import FILE, Gallery
 from kinspace.search.thresholds import Thresholds
 from kinspace.training.checkpoint import read_checkpoint
-from kinspace.training.settings import RunSettings
 
 __all__ = ["load"]
 
@@ -47,7 +47,7 @@ def load(
     """
     folder = open_run(run_folder).folder
     about = _about(folder / "run.json")
-    place = RunSettings(device=None if device is None else str(device)).on_device()
+    place = pick_device(device)
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise ValueError(

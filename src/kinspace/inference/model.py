@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from kinspace._core import checks
+from kinspace._core.device import pick_device
 from kinspace._core.normalization import unit
 from kinspace.data.process_pool import cores
 from kinspace.data.transforms import TransformSettings, eval_transform
@@ -25,7 +26,6 @@ from kinspace.inference.inputs import listed, prepared
 from kinspace.search import Index, Where
 from kinspace.search.gallery import Gallery
 from kinspace.search.thresholds import Thresholds
-from kinspace.training.settings import RunSettings
 
 __all__ = ["Model"]
 
@@ -103,7 +103,7 @@ class Model:
         if not asked:
             raise ValueError("images: expected at least one, got none")
         if device is not None:
-            self.device = RunSettings(device=str(device)).on_device()
+            self.device = pick_device(device)
             self.module.to(self.device)
         transform = self.transform
         rows = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kinspace.distributed import is_main_process
 from kinspace.training.checkpoint import write_checkpoint
 from kinspace.training.log import MetricsFile, Reporter
 from kinspace.training.log_output import Silent, tensorboard_for
 from kinspace.training.loop import Hooks
-from kinspace.training.settings import main_process
 from kinspace.training.state import State, to_checkpoint
 
 __all__ = ["run_hooks"]
@@ -27,7 +27,7 @@ def run_hooks(
 
     after: phase and step that the rows of metrics.jsonl are kept up to; None: it is new.
     """
-    if not main_process():
+    if not is_main_process():
         return Hooks(_nothing, _nothing, _nothing, Silent(), lambda: None)
     metrics = MetricsFile(folder / "metrics.jsonl", after=after)
     board = tensorboard_for(folder) if tensorboard else None

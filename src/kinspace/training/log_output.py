@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kinspace.data import Dataset
+from kinspace.distributed import is_main_process
 from kinspace.training.log import Lines, NotFinite, ProgressLine, Reporter
-from kinspace.training.settings import main_process
 
 __all__ = ["Silent", "blamed", "reporter_for", "tensorboard_for", "tensorboard_writer"]
 
@@ -36,7 +36,7 @@ def reporter_for(*, quiet: bool = False) -> Reporter:
     >>> type(reporter_for(quiet=True)).__name__
     'Silent'
     """
-    if quiet or not main_process():
+    if quiet or not is_main_process():
         return Silent()
     return ProgressLine() if sys.stderr.isatty() else Lines()
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from kinspace._core import checks
-from kinspace.distributed import barrier
+from kinspace._core.device import pick_device
 from kinspace.training.step import PRECISIONS
 
-__all__ = [
-    "RunSettings",
-    "barrier",
-    "main_process",
-    "run_settings",
-    "said_by_main",
-    "start_processes",
-]
+__all__ = ["RunSettings", "run_settings"]
 
 SPLITS = ("zero_shot", "official", "stratified", "all")
 
@@ -84,18 +75,7 @@ class RunSettings:
 
     def on_device(self) -> torch.device:
         """The device of this process."""
-        name = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        try:
-            device = torch.device(name)
-        except RuntimeError:
-            raise ValueError(f"device: expected cpu, cuda or cuda:1, got {name!r}") from None
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            count = torch.cuda.device_count()
-            raise ValueError(f"device: expected one that is there, got {name!r}; GPUs: {count}")
-        if name == "cuda":
-            own = int(os.environ.get("LOCAL_RANK", torch.cuda.current_device()))
-            return torch.device("cuda", own)
-        return device
+        return pick_device(self.device)
 
     def in_precision(self, device: torch.device) -> str:
         """The precision of the model on a device."""
@@ -112,29 +92,3 @@ def run_settings(given: Mapping[str, Any]) -> RunSettings:
     for name in given:
         checks.lookup("option", name, RunSettings.__dataclass_fields__)
     return RunSettings(**given)
-
-
-def start_processes(device: torch.device) -> bool:
-    """Join the other processes where torchrun started several. Whether this call did it."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
-        return False
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return True
-
-
-def main_process() -> bool:
-    """Whether this process is the one that writes files and prints."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank() == 0
-    return os.environ.get("RANK", "0") == "0"
-
-
-def said_by_main(text: str) -> str:
-    """What the main process says, on every process."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return text
-    box = [text]
-    dist.broadcast_object_list(box)
-    return box[0]

@@ -20,7 +20,13 @@ from torch import Tensor, nn
 from kinspace import __version__
 from kinspace._core.json_files import write_json
 from kinspace.data.validation_report import counted
-from kinspace.distributed import world_size
+from kinspace.distributed import (
+    barrier,
+    broadcast_from_main,
+    init_process_group,
+    is_main_process,
+    world_size,
+)
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, changed, read_recipe
 from kinspace.training.batch_size import fitted_batches
@@ -45,14 +51,7 @@ from kinspace.training.log import NotFinite
 from kinspace.training.log_output import blamed, reporter_for, tensorboard_writer
 from kinspace.training.loop import Stopped, fit
 from kinspace.training.run_folder import hardware, new_folder, same_run
-from kinspace.training.settings import (
-    RunSettings,
-    barrier,
-    main_process,
-    run_settings,
-    said_by_main,
-    start_processes,
-)
+from kinspace.training.settings import RunSettings, run_settings
 from kinspace.training.state import State, from_checkpoint
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def train(
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
     recipe = without_search(changed(recipe, changes, where="changes") if changes else recipe)
     chosen = run_settings(settings)
-    began = start_processes(chosen.on_device())
+    began = init_process_group(chosen.on_device())
     try:
         job = _Job.prepare(data, recipe, chosen, model, out, resume=resume)
         return job.run()
@@ -153,14 +152,14 @@ class _Job:
 
             run = open_run(out)
             same_run(run.about, about, run.folder)
-            if main_process():
+            if is_main_process():
                 clear_parts(run.folder)
             last = run.folder / "last.safetensors"  # none: it was stopped before its first
             resumed = read_checkpoint(last) if last.exists() else None
             return cls(recipe, settings, parts, made, dim, run.folder, resumed, notes)
         name = f"{dataset.name}-{recipe.name}"
-        folder = Path(said_by_main(str(new_folder(out, name)) if main_process() else ""))
-        if main_process():
+        folder = Path(broadcast_from_main(str(new_folder(out, name)) if is_main_process() else ""))
+        if is_main_process():
             write_json(folder / "run.json", about)
             (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
         return cls(recipe, settings, parts, made, dim, folder, None, notes)
@@ -217,7 +216,7 @@ class _Job:
         """Before the first step: how the head starts, and the weights."""
         self.model.to(self.parts.train.device)
         start_head(self.recipe, self.model, self.parts.train)
-        if main_process():
+        if is_main_process():
             write_checkpoint(self.folder / "start.safetensors", self.model.state_dict(), {})
 
     def _originals(self, phase: int) -> Tensor:
@@ -296,6 +295,6 @@ class _Job:
             )
             results.setdefault("selected", results["final"])  # the last step was chosen
         state.judged.load_state_dict(selected)
-        if main_process():
+        if is_main_process():
             write_json(self.folder / "results.json", results)
         barrier()

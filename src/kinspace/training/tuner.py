@@ -26,19 +26,14 @@ import torch.distributed as dist
 from kinspace._core import checks
 from kinspace._core.json_files import read_json, write_json
 from kinspace.data import BadPictures, Dataset
+from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
 from kinspace.recipes import Range, Recipe, changed, read_recipe
 from kinspace.training.checkpoint import write_atomically
 from kinspace.training.data_parts import open_any, split_names
 from kinspace.training.log import Lines, read_metrics
 from kinspace.training.run_folder import new_folder, same_run
 from kinspace.training.search_space import require_search, suggested
-from kinspace.training.settings import (
-    RunSettings,
-    main_process,
-    run_settings,
-    said_by_main,
-    start_processes,
-)
+from kinspace.training.settings import RunSettings, run_settings
 from kinspace.training.trainer import train
 
 __all__ = ["Search", "tune"]
@@ -77,7 +72,7 @@ def tune(
     recipe = changed(recipe, changes, where="changes") if changes else recipe
     recipe = _with_ranges(recipe, ranges or {})
     chosen = run_settings(settings)
-    began = start_processes(chosen.on_device())
+    began = init_process_group(chosen.on_device())
     try:
         dataset = _trained_on(open_any(data), recipe, chosen)
         name = str(data) if isinstance(data, (str, Path)) else dataset.name
@@ -123,13 +118,13 @@ def _folder(
         "seed": settings.seed,
         "settings": settings.to_dict(),
     }
-    there = out is not None and main_process() and (Path(out) / "tune.json").exists()
-    if out is not None and said_by_main("there" if there else ""):
+    there = out is not None and is_main_process() and (Path(out) / "tune.json").exists()
+    if out is not None and broadcast_from_main("there" if there else ""):
         same_run(read_json(Path(out) / "tune.json"), about, Path(out))
         return Path(out)
     name = f"{train_part.name}-{recipe.name}-tune"
-    folder = Path(said_by_main(str(new_folder(out, name)) if main_process() else ""))
-    if main_process():
+    folder = Path(broadcast_from_main(str(new_folder(out, name)) if is_main_process() else ""))
+    if is_main_process():
         write_json(folder / "tune.json", about)
     return folder
 
@@ -145,12 +140,12 @@ def _searched(
 ) -> Search:
     path = folder / "trials.jsonl"
     rows = read_metrics(path)
-    tell = Lines().say if main_process() and not settings.quiet else (lambda text: None)
+    tell = Lines().say if is_main_process() and not settings.quiet else (lambda text: None)
     while len(rows) < trials:
         values = suggested(sampler, recipe.tune, rows, seed=settings.seed)
         row = _trial(folder, len(rows), values, dataset, recipe, settings)
         rows.append(row)
-        if main_process():
+        if is_main_process():
             _write_rows(path, rows)
             if _best(rows) is row:
                 text = _tried(recipe, values).to_toml()
@@ -173,7 +168,7 @@ def _trial(
     """One training, as a row. What fails by its values is written down, and the search goes on."""
     name = f"trial-{number:03}"
     row: dict[str, Any] = {"trial": number, "folder": name, "values": dict(values)}
-    begun = main_process() and (folder / name / "run.json").exists()
+    begun = is_main_process() and (folder / name / "run.json").exists()
     options = settings.to_dict() | {"split": "all", "quiet": True}
     try:
         tried = _tried(recipe, values)
@@ -181,7 +176,7 @@ def _trial(
             dataset,
             method=tried,
             out=folder / name,
-            resume=bool(said_by_main("yes" if begun else "")),
+            resume=bool(broadcast_from_main("yes" if begun else "")),
             **options,
         )
     except BadPictures:

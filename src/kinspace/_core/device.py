@@ -1,0 +1,30 @@
+"""The device that a process computes on."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+__all__ = ["pick_device"]
+
+
+def pick_device(name: str | torch.device | None = None) -> torch.device:
+    """The device of a name ("cpu", "cuda", "cuda:1"); None: a GPU if there is one, else the CPU.
+
+    "cuda" is the GPU of this process where torchrun started several.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
+    name = str(name) if name else ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device: expected cpu, cuda or cuda:1, got {name!r}") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise ValueError(f"device: expected one that is there, got {name!r}; GPUs: {count}")
+    if name == "cuda":
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
+    return device
