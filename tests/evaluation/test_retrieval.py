@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation import rank_counts, recall_at_k, retrieval_metrics, threshold_counts
+from kinspace.evaluation import rank_counter, recall_at_k, retrieval_metrics, threshold_counts
 from kinspace.evaluation.retrieval import Retrieval
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
@@ -104,7 +104,7 @@ def test_ties_go_to_the_lower_index(
     Cosines of such vectors are rational multiples of roots: equal ones differ by rounding, in which
     the loop's order has no meaning, so they are compared on axis directions alone.
     """
-    monkeypatch.setitem(rank_counts.MANY, "cpu", many)
+    monkeypatch.setitem(rank_counter.SORTED, "cpu", many)
     rng = np.random.default_rng(5)
     x = rng.integers(-1, 2, (80, 3)).astype(np.float64)
     if metric == "cosine":
@@ -112,8 +112,8 @@ def test_ties_go_to_the_lower_index(
     y = rng.integers(0, 6, 80)
     expected = averages(loop(x, y, metric))
     for share in (1e9, 16, 1e-9):  # all in doubt decided as a whole, as usual, one by one
-        monkeypatch.setattr(rank_counts, "DENSE", share)
-        monkeypatch.setattr(rank_counts, "CROWDED", share)
+        monkeypatch.setattr(rank_counter, "DENSE", share)
+        monkeypatch.setattr(rank_counter, "CROWDED", share)
         for dtype in (np.float32, np.float64):
             check(retrieval_metrics(x.astype(dtype), y, ks=(1, 3), metric=metric), expected)
 
@@ -200,21 +200,23 @@ def test_all_ways_of_counting_count_alike(rows: int, columns: int) -> None:
     generator = torch.Generator().manual_seed(rows)
     table = torch.randint(-3, 4, (rows, columns), generator=generator).float()
     table[:, -1] = -torch.inf
-    cuts = torch.randint(-3, 4, (rows, 3), generator=generator).float()
-    cuts[0, 0] = torch.inf
-    above = (table[:, :, None] > cuts[:, None]).sum(1)
-    from_low = (table[:, :, None] >= cuts[:, None]).sum(1)
+    thresholds = torch.randint(-3, 4, (rows, 3), generator=generator).float()
+    thresholds[0, 0] = torch.inf
+    above = (table[:, :, None] > thresholds[:, None]).sum(1)
+    at_least = (table[:, :, None] >= thresholds[:, None]).sum(1)
     mask = torch.empty(table.shape, dtype=torch.bool)
     before = torch.get_num_threads()
     with ThreadPoolExecutor(2) as pool:
-        found = [threshold_counts.lane_counts(table, cuts, cuts, mask)]
+        found = [threshold_counts.count_above(table, thresholds, thresholds, mask)]
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(threshold_counts.numpy_lane_counts(table, cuts, cuts, mask, pool))
+            found.append(
+                threshold_counts.count_above_numpy(table, thresholds, thresholds, mask, pool)
+            )
         torch.set_num_threads(before)
     for ours, theirs in found:
         assert torch.equal(ours, above)
-        assert torch.equal(theirs, from_low)
+        assert torch.equal(theirs, at_least)
 
 
 def test_vectors_all_equal_rank_by_index() -> None:

@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from kinspace.evaluation import (
-    judge_threshold,
+    evaluate_threshold,
     open_set_metrics,
     open_set_threshold,
     pair_scores,
@@ -129,26 +129,26 @@ def test_a_threshold_is_judged_on_all_pairs_in_whatever_parts(
     x, y = clumps(6, 70, 7)
     scores, same = scored(x, y, metric)
     threshold = float(np.quantile(scores, 0.6))
-    whole, rates = judge_threshold(x, y, threshold, metric=metric, samples=30)
+    whole, rates = evaluate_threshold(x, y, threshold, metric=metric, samples=30)
     assert rates["tmr"] == pytest.approx((scores[same] >= threshold).mean(), abs=1e-12)
     assert rates["fmr"] == pytest.approx((scores[~same] >= threshold).mean(), abs=1e-12)
     monkeypatch.setitem(pair_scores.SIDE, "cpu", 9)
     monkeypatch.setattr(pair_scores, "CELLS", 4)
-    parts, same_rates = judge_threshold(x, y, threshold, metric=metric, samples=30)
+    parts, same_rates = evaluate_threshold(x, y, threshold, metric=metric, samples=30)
     assert same_rates == pytest.approx(rates, rel=1e-12)
     assert parts.auc == pytest.approx(whole.auc, abs=1e-6)
 
 
 def test_a_threshold_above_all_scores_accepts_nothing() -> None:
     x, y = clumps(7, 30, 3)
-    _, rates = judge_threshold(x, y, 1.5, samples=10)
+    _, rates = evaluate_threshold(x, y, 1.5, samples=10)
     assert set(rates.values()) == {0.0}
 
 
 def test_bad_input_is_refused() -> None:
     x, y = clumps(3, 20, 3)
     with pytest.raises(ValueError, match="threshold"):
-        judge_threshold(x, y, float("nan"))
+        evaluate_threshold(x, y, float("nan"))
     with pytest.raises(ValueError, match="at least 4 classes, two for each half, got 3"):
         verification_metrics(x, y)
     with pytest.raises(ValueError, match="expected pairs of one class, got none"):

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kinspace.data import open_data
-from kinspace.evaluation.comparison import compare_runs
-from kinspace.evaluation.hierarchy import recovery_error
+from kinspace.evaluation.comparison import compare
 from kinspace.evaluation.hierarchy_experiment import recover_hierarchy
+from kinspace.evaluation.merged_classes import recovery_error
 from kinspace.report import write_comparison
 from kinspace.run import Run, open_run
 from kinspace.run_tables import RunEmbedder
@@ -30,7 +30,7 @@ def runs(run: Run, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> li
 
 
 def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Run]) -> None:
-    found = compare_runs(runs)
+    found = compare(runs)
     recalls = [run.results["selected"]["recall@1"] for run in runs]
     assert [row["recall@1"] for row in found.runs] == pytest.approx(recalls)
     assert [(g["group"], g["seeds"]) for g in found.groups] == [
@@ -49,7 +49,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Run]) -> No
 def test_the_comparison_is_a_page_with_its_numbers_beside_it(
     runs: list[Run], tmp_path: Path
 ) -> None:
-    page = write_comparison(compare_runs(runs), tmp_path)
+    page = write_comparison(compare(runs), tmp_path)
     found = checked(page)
     for link in found.links:
         assert link.startswith("#") or (tmp_path / link).is_file()
@@ -60,7 +60,7 @@ def test_the_comparison_is_a_page_with_its_numbers_beside_it(
 
 def test_one_run_is_nothing_to_compare(run: Run) -> None:
     with pytest.raises(ValueError, match="expected two or more runs to compare, got 1"):
-        compare_runs([run])
+        compare([run])
 
 
 def test_hierarchy_recovery_trains_on_pairs_and_judges_on_the_true_classes(

@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 import kinspace
 from kinspace.data import digits_dataset
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.comparison import compare_runs
+from kinspace.evaluation.comparison import compare
 from kinspace.evaluation.evaluator import evaluate, gather
 from kinspace.evaluation.protocols import halves, open_set, verification
 from kinspace.evaluation.summary import summarize
@@ -90,7 +90,7 @@ def test_a_set_with_queries_and_a_gallery_is_judged_by_these(photos: Path, tmp_p
     assert any("own 30 queries" in note for note in found.notes)
     other = tmp_path / "other"
     shutil.copytree(run.folder, other)
-    compared = compare_runs([run, other])
+    compared = compare([run, other])
     assert compared.runs[0]["recall@1"] == pytest.approx(recall)
 
 

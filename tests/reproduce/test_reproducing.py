@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from kinspace.cli import app
 from kinspace.data import open_data
 from kinspace.evaluation import recall_at_k
-from kinspace.evaluation.clustering import clustering_metrics
+from kinspace.evaluation.cluster_metrics import clustering_metrics
 from kinspace.reproduce import Outcome, make_jobs, read_experiment, reproduce
 from kinspace.reproduce.training_processes import Failed, Machine
 from kinspace.run import open_run

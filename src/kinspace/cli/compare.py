@@ -35,10 +35,10 @@ def compare_command(
     Exit code 0: done; 1: a disk fails; 2: a run cannot be opened or judged.
     """
     with told(), telling() as status:
-        from kinspace.evaluation.comparison import compare_runs
+        from kinspace.evaluation import compare
         from kinspace.report import write_comparison
 
-        found = compare_runs(runs, data, device=device, status=status)
+        found = compare(runs, data, device=device, status=status)
         page = None if out is None else write_comparison(found, out)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))

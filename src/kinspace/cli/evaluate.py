@@ -54,7 +54,7 @@ def evaluate_command(
     evaluation.json.
     """
     with told(), telling() as status:
-        from kinspace.evaluation.evaluator import evaluate
+        from kinspace.evaluation import evaluate
 
         options = {"fmr": fmr, "device": device, "status": status}
         found = evaluate(source, data, metric=metric, seed=seed, **options)

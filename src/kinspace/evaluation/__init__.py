@@ -1,10 +1,16 @@
-"""Measures of an embedding, each on an EmbeddingTable, on numpy arrays or on tensors.
+"""Measures of embeddings, and the evaluation of whole runs.
 
-Retrieval, clustering and classification; attributes and hierarchy; verification and open sets; the
-geometry of classes; trouble in the data; comparisons of runs. Definitions stand in the modules.
+The measures are functions of an EmbeddingTable, NumPy arrays or tensors: retrieval, clustering,
+classification, attributes, verification, open sets, the geometry of classes, problems in the data
+and significance. Each module's docstring has the definitions.
+
+`evaluate` measures everything on a run or a table, and `compare` puts runs beside each other. They
+are loaded when they are first used, because they need `kinspace.training` and the measures do not.
 """
 
-from kinspace.evaluation.attributes import attribute_precision, attribute_precision_each
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from kinspace.evaluation.classification import (
     confusion_counts,
     error_rate,
@@ -14,7 +20,7 @@ from kinspace.evaluation.classification import (
     nearest_mean_predict,
     soft_knn_predict,
 )
-from kinspace.evaluation.clustering import ami, clustering_metrics, nmi, pairwise_f1
+from kinspace.evaluation.cluster_metrics import ami, clustering_metrics, nmi, pairwise_f1
 from kinspace.evaluation.data_problems import (
     ConfusedPair,
     Duplicate,
@@ -33,7 +39,7 @@ from kinspace.evaluation.geometry import (
     spectrum,
     uniformity,
 )
-from kinspace.evaluation.hierarchy import merged_pairs, recovery_error
+from kinspace.evaluation.merged_classes import merged_pairs, recovery_error
 from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.open_set import open_set_metrics, open_set_threshold
 from kinspace.evaluation.retrieval import (
@@ -43,17 +49,25 @@ from kinspace.evaluation.retrieval import (
     retrieval_metrics,
 )
 from kinspace.evaluation.roc import Roc
+from kinspace.evaluation.shared_attributes import attribute_precision, attribute_precision_each
 from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
 from kinspace.evaluation.verification import (
-    judge_threshold,
+    evaluate_threshold,
     roc_curve,
     verification_metrics,
 )
 
+if TYPE_CHECKING:
+    from kinspace.evaluation.comparison import Comparison, compare
+    from kinspace.evaluation.evaluator import evaluate
+    from kinspace.evaluation.summary import Evaluation
+
 __all__ = [
     "ClassGeometry",
+    "Comparison",
     "ConfusedPair",
     "Duplicate",
+    "Evaluation",
     "HiddenGroups",
     "QueryScores",
     "Retrieval",
@@ -65,13 +79,15 @@ __all__ = [
     "attribute_precision_each",
     "class_geometry",
     "clustering_metrics",
+    "compare",
     "compare_queries",
     "compare_seeds",
     "confused_classes",
     "confusion_counts",
     "error_rate",
+    "evaluate",
+    "evaluate_threshold",
     "hidden_groups",
-    "judge_threshold",
     "knc_predict",
     "knc_scores",
     "knn_predict",
@@ -95,3 +111,16 @@ __all__ = [
     "uniformity",
     "verification_metrics",
 ]
+
+_LOADED_ON_USE = {
+    "Comparison": "kinspace.evaluation.comparison",
+    "Evaluation": "kinspace.evaluation.summary",
+    "compare": "kinspace.evaluation.comparison",
+    "evaluate": "kinspace.evaluation.evaluator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LOADED_ON_USE[name]), name)

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core.device import pick_device
-from kinspace.evaluation.inputs import vectors_of
 from kinspace.evaluation.measure_names import MEASURES
+from kinspace.evaluation.metric_inputs import vectors_of
 from kinspace.evaluation.retrieval import QueryScores, queries_of, retrieval_by_roles
 from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
 from kinspace.evaluation.summary import RANKS, Status, plain
 from kinspace.run import Run, open_run
 from kinspace.run_tables import embed_run
 
-__all__ = ["Comparison", "compare_runs"]
+__all__ = ["Comparison", "compare"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Judged:
         return values
 
 
-def compare_runs(
+def compare(
     runs: Sequence[str | Path | Run],
     data: Any = None,
     *,

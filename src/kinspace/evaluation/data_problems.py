@@ -13,7 +13,7 @@ from torch import Tensor
 from kinspace._core import checks
 from kinspace._core.normalization import unit
 from kinspace.clustering.kmeans import class_kmeans
-from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
+from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.similarity import Space, in_range
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from kinspace._core import checks
 from kinspace._core.class_index import class_means, class_sums
 from kinspace._core.normalization import unit
-from kinspace.evaluation.inputs import Labels, Vectors, labels_of, vectors_of
+from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.retrieval import KS, recall_at_k
 from kinspace.evaluation.similarity import METRICS

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.attributes import SIZES, attribute_precision, attribute_precision_each
-from kinspace.evaluation.clustering import clustering_metrics
+from kinspace.evaluation.cluster_metrics import clustering_metrics
 from kinspace.evaluation.geometry import alignment, class_geometry, spectrum, uniformity
-from kinspace.evaluation.inputs import vectors_of
+from kinspace.evaluation.metric_inputs import vectors_of
 from kinspace.evaluation.problem_summary import findings
 from kinspace.evaluation.retrieval import (
     KS,
@@ -22,6 +21,11 @@ from kinspace.evaluation.retrieval import (
     Retrieval,
     queries_of,
     retrieval_by_roles,
+)
+from kinspace.evaluation.shared_attributes import (
+    SIZES,
+    attribute_precision,
+    attribute_precision_each,
 )
 from kinspace.evaluation.significance import compare_queries
 

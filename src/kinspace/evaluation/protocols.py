@@ -28,7 +28,7 @@ from kinspace.evaluation.classification import (
     soft_knn_predict,
 )
 from kinspace.evaluation.open_set import open_set_metrics, open_set_threshold
-from kinspace.evaluation.verification import judge_threshold, roc_curve
+from kinspace.evaluation.verification import evaluate_threshold, roc_curve
 
 __all__ = ["classification", "halves", "open_set", "verification"]
 
@@ -128,7 +128,7 @@ def verification(
         )
         return None
     threshold = roc_curve(*calibration, metric=metric).threshold_at(fmr)
-    roc, rates = judge_threshold(vectors, labels, threshold, metric=metric, seed=seed)
+    roc, rates = evaluate_threshold(vectors, labels, threshold, metric=metric, seed=seed)
     false, true = roc.curve()
     return {
         "threshold": threshold,

@@ -1,14 +1,14 @@
 """The ranks of all matches of all queries, without sorting and without a table of all pairs.
 
-The rank of a match p of the query q is one more than the number of gallery items nearer to q, or as
-near and of lower index. All retrieval measures are functions of these ranks. They are counted in
-tiles: a tile of float32 similarities is compared with the similarity of each match, which is known
-exactly beforehand; what lies within the bound of the float32 error is computed again exactly (see
-`kinspace.evaluation.rank_counts`). Counts of tiles add up, so the tile size changes nothing.
+The rank of a match of a query is one more than the number of gallery items that are nearer to the
+query, or as near and of lower index. All retrieval measures are functions of these ranks.
+`kinspace.evaluation.rank_counter` counts them in blocks of queries by blocks of the gallery; the
+counts add up, so the block size does not change the result.
 
-Queries and gallery are ordered by the size of their class, so that the queries of a tile have about
-as many matches. If the queries are the gallery, a tile serves both of its sides: half the products.
-Where a query has many matches, the tile is sorted and the matches are searched in it.
+Queries and gallery are ordered by the size of their class, so that the queries of a block have
+about as many matches. If the queries are the gallery, each table of similarities is used twice, as
+it is and transposed, which halves the products. Where a query has many matches, the table is sorted
+and the matches are searched in it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinspace.evaluation.rank_counts import Ranking, Tile
+from kinspace.evaluation.rank_counter import QueryBlock, RankCounter
 from kinspace.evaluation.similarity import Space, in_range
 
 __all__ = ["Ranked", "match_ranks"]
 
-BLOCK = {"cpu": 1024, "cuda": 8192}  # rows and columns of a tile
-WIDE = 8  # times as many columns where tiles are sorted
-KEPT = 2**24  # matches of all queries up to which all counts are kept at a time
+BLOCK = {"cpu": 1024, "cuda": 8192}  # rows and columns of a table of similarities
+WIDE = 8  # times as many columns where tables are sorted
+KEPT = 2**24  # matches of all queries up to which the counts of all blocks are kept at a time
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Ranks from 1 of the matches of some queries, ascending, then 0 to fill up."""
+    """The ranks of the matches of some queries: from 1, ascending, padded with 0."""
 
-    queries: Tensor  # (queries,) their places among all queries
+    queries: Tensor  # (queries,) their rows among all queries
     ranks: Tensor  # (queries, most matches)
     matches: Tensor  # (queries,)
 
@@ -42,11 +42,11 @@ class Ranked:
 class _Layout:
     """Queries and gallery in the order of their classes' sizes."""
 
-    queries: Tensor  # (queries,) the index of each place
+    queries: Tensor  # (queries,) the index of each position
     gallery: Tensor
     first: Tensor  # (queries,) where the class begins in the gallery
     sizes: Tensor  # (queries,) how many are in it, the query itself included
-    itself: Tensor  # (queries,) own place in the gallery, -1 without
+    itself: Tensor  # (queries,) own position in the gallery, -1 without
 
 
 def _layout(wanted: Tensor, labels: Tensor, gallery_labels: Tensor, itself: bool) -> _Layout:
@@ -77,10 +77,10 @@ def match_ranks(
     queries: range | None = None,
     block: int | None = None,
 ) -> Iterator[Ranked]:
-    """The ranks of the matches of each query, some queries at a time, in no certain order.
+    """The ranks of the matches of each query, some queries at a time, in no particular order.
 
-    labels: 0, 1, ...; gallery: its vectors and labels, None for the vectors themselves without the
-    query; queries: of which rows, by default all.
+    labels: 0, 1, ...; gallery: its vectors and labels, by default the other vectors; queries: the
+    rows to rank for, by default all; block: rows and columns of a table of similarities.
 
     >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
     >>> [ranked] = match_ranks(x, torch.tensor([0, 0, 1]))
@@ -97,49 +97,49 @@ def match_ranks(
     space = Space(metric, others)
     rows = space.rows(others[layout.gallery])
     both = gallery is None and len(wanted) == len(vectors)
-    asking = rows if both else space.rows(vectors[layout.queries])
-    ranking = Ranking(space, asking, rows, layout.gallery)
+    query_rows = rows if both else space.rows(vectors[layout.queries])
+    counter = RankCounter(space, query_rows, rows, layout.gallery)
     size = block or BLOCK.get(vectors.device.type, BLOCK["cpu"])
-    few = int(layout.sizes.max()) <= ranking.many and int(layout.sizes.sum()) <= KEPT
-    walk = _halves if both and few else _rows
-    for tile in walk(ranking, layout, size):
-        yield _ranked(tile, layout)
+    few = int(layout.sizes.max()) <= counter.most_compared and int(layout.sizes.sum()) <= KEPT
+    blocks = _symmetric_blocks if both and few else _blocks
+    for counted in blocks(counter, layout, size):
+        yield _ranked(counted, layout)
 
 
-def _make(ranking: Ranking, layout: _Layout, at: int, size: int) -> Tile:
+def _query_block(counter: RankCounter, layout: _Layout, at: int, size: int) -> QueryBlock:
     rows = slice(at, min(at + size, len(layout.queries)))
-    return ranking.tile(rows, layout.first[rows], layout.sizes[rows], layout.itself[rows])
+    return counter.query_block(rows, layout.first[rows], layout.sizes[rows], layout.itself[rows])
 
 
-def _rows(ranking: Ranking, layout: _Layout, size: int) -> Iterator[Tile]:
-    """One tile of queries after another, each against the whole gallery."""
+def _blocks(counter: RankCounter, layout: _Layout, size: int) -> Iterator[QueryBlock]:
+    """One block of queries after another, each against the whole gallery."""
     for at in range(0, len(layout.queries), size):
-        tile = _make(ranking, layout, at, size)
-        columns = size * WIDE if tile.ahead.shape[1] > ranking.many else size
+        block = _query_block(counter, layout, at, size)
+        columns = size * WIDE if block.nearer.shape[1] > counter.most_compared else size
         for begin in range(0, len(layout.gallery), columns):
             end = min(begin + columns, len(layout.gallery))
-            table = ranking.products(tile.rows, slice(begin, end))
-            ranking.take(tile, table, slice(begin, end))
-        ranking.settle(tile)
-        yield tile
+            table = counter.products(block.rows, slice(begin, end))
+            counter.add(block, table, slice(begin, end))
+        counter.finish(block)
+        yield block
 
 
-def _halves(ranking: Ranking, layout: _Layout, size: int) -> Iterator[Tile]:
-    """Queries that are the gallery: each table, and the same on its side."""
+def _symmetric_blocks(counter: RankCounter, layout: _Layout, size: int) -> Iterator[QueryBlock]:
+    """Queries that are the gallery: each table serves its rows and, transposed, its columns."""
     count = len(layout.queries)
-    tiles = [_make(ranking, layout, at, size) for at in range(0, count, size)]
-    for number, upper in enumerate(tiles):
-        for left in tiles[number:]:
-            table = ranking.products(upper.rows, left.rows)
-            if left is not upper:
-                ranking.take(left, ranking.on_its_side(table), upper.rows)
-            ranking.take(upper, table, left.rows)
-        yield upper
+    blocks = [_query_block(counter, layout, at, size) for at in range(0, count, size)]
+    for number, block in enumerate(blocks):
+        for other in blocks[number:]:
+            table = counter.products(block.rows, other.rows)
+            if other is not block:
+                counter.add(other, counter.transposed(table), block.rows)
+            counter.add(block, table, other.rows)
+        yield block
 
 
-def _ranked(tile: Tile, layout: _Layout) -> Ranked:
-    count = tile.rows.stop - tile.rows.start
-    real = tile.real[:count]
+def _ranked(block: QueryBlock, layout: _Layout) -> Ranked:
+    count = block.rows.stop - block.rows.start
+    real = block.real[:count]
     last = torch.iinfo(torch.int64).max
-    ranks = (tile.ahead[:count] + 1).masked_fill_(~real, last).sort(dim=1).values
-    return Ranked(layout.queries[tile.rows], ranks.masked_fill_(ranks == last, 0), real.sum(1))
+    ranks = (block.nearer[:count] + 1).masked_fill_(~real, last).sort(dim=1).values
+    return Ranked(layout.queries[block.rows], ranks.masked_fill_(ranks == last, 0), real.sum(1))

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.evaluation.inputs import Labels, Vectors, with_labels
+from kinspace.evaluation.metric_inputs import Labels, Vectors, with_labels
 from kinspace.evaluation.pair_scores import Accepted, PairScores
 from kinspace.evaluation.roc import Roc
 
-__all__ = ["Roc", "judge_threshold", "roc_curve", "verification_metrics"]
+__all__ = ["Roc", "evaluate_threshold", "roc_curve", "verification_metrics"]
 
 
 def roc_curve(
@@ -40,7 +40,7 @@ def roc_curve(
     return PairScores(*with_labels(vectors, labels, device=device), metric).count()[0]
 
 
-def judge_threshold(
+def evaluate_threshold(
     vectors: Vectors,
     labels: Labels,
     threshold: float,
@@ -55,7 +55,7 @@ def judge_threshold(
     With tmr_low, tmr_high, fmr_low and fmr_high, 95 % intervals from `samples` draws of classes.
 
     >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.5, 1.0]])
-    >>> roc, rates = judge_threshold(x, np.array([0, 0, 1, 1]), 0.95)
+    >>> roc, rates = evaluate_threshold(x, np.array([0, 0, 1, 1]), 0.95)
     >>> rates["tmr"], rates["fmr"]
     (0.5, 0.0)
     """
@@ -135,7 +135,7 @@ def verification_metrics(
     first[drawn.to(tensor.device)] = True
     chosen = first[classes]
     threshold = roc_curve(tensor[chosen], classes[chosen], metric=metric).threshold_at(fmr)
-    roc, rates = judge_threshold(
+    roc, rates = evaluate_threshold(
         tensor[~chosen], classes[~chosen], threshold, metric=metric, samples=samples, seed=seed
     )
     return {"threshold": threshold, "auc": roc.auc, "eer": roc.eer, **rates}

@@ -193,7 +193,7 @@ class _Model:
     def _measure(self, name: str, by_k: Sequence[str], judged_by: str) -> dict[str, float]:
         """The measure and those that come with it."""
         from kinspace.evaluation import attribute_precision, recall_at_k, retrieval_metrics
-        from kinspace.evaluation.clustering import clustering_metrics
+        from kinspace.evaluation.cluster_metrics import clustering_metrics
 
         labels = self.test.labels.numpy()
         if (found := at(name)) is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace.evaluation.inputs import Vectors, vectors_of
+from kinspace.evaluation.metric_inputs import Vectors, vectors_of
 from kinspace.evaluation.similarity import Space
 from kinspace.search.index import Where
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace.evaluation.inputs import Vectors
+from kinspace.evaluation.metric_inputs import Vectors
 from kinspace.evaluation.similarity import Rows, Space
 from kinspace.search.columns import Columns, checked_rows, numbers, unit_vectors
 from kinspace.search.files import read_arrays, write_arrays

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.evaluation.inputs import Vectors
+from kinspace.evaluation.metric_inputs import Vectors
 from kinspace.search.columns import Columns, checked_rows, numbers, unit_vectors
 from kinspace.search.files import read_arrays, write_arrays
 from kinspace.search.index import Found, Where, nothing_found

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.evaluation.inputs import Vectors
+from kinspace.evaluation.metric_inputs import Vectors
 
 __all__ = ["Found", "Index", "Where", "nothing_found", "recall_against_exact"]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
-from kinspace.evaluation.inputs import Vectors
+from kinspace.evaluation.metric_inputs import Vectors
 from kinspace.search.columns import checked_rows, numbers, unit_vectors
 from kinspace.search.index import Found, Where, nothing_found
 from kinspace.search.milvus_requests import (

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.evaluation.inputs import Vectors
+from kinspace.evaluation.metric_inputs import Vectors
 from kinspace.search.columns import unit_vectors
 from kinspace.search.index import Found, Index, Where, nothing_found
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace.evaluation.classification import error_rate, knn_predict, nearest_mean_predict
-from kinspace.evaluation.inputs import Labels, Vectors, labels_of
+from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of
 
 __all__ = ["merged_pairs", "recovery_error"]
 

@@ -6,7 +6,8 @@
     pairwise_f1   2 P R / (P + R) over pairs of samples: P the share of pairs in one cluster that
                   are of one class, R the share of pairs of one class that are in one cluster
 
-The clusters are those of K-means with K the number of classes (`kinspace.evaluation.partition`).
+The clusters are those of K-means with K the number of classes
+(`kinspace.evaluation.blocked_kmeans`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 
 from kinspace._core import checks
 from kinspace._core.normalization import unit
-from kinspace.evaluation.inputs import Labels, Vectors, class_numbers, labels_of, with_labels
-from kinspace.evaluation.partition import kmeans
+from kinspace.evaluation.blocked_kmeans import kmeans
+from kinspace.evaluation.metric_inputs import Labels, Vectors, class_numbers, labels_of, with_labels
 
 __all__ = ["ami", "clustering_metrics", "nmi", "pairwise_f1"]
 

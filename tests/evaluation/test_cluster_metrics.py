@@ -10,8 +10,8 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
-from kinspace.evaluation import ami, clustering_metrics, nmi, pairwise_f1, partition
-from kinspace.evaluation.partition import kmeans
+from kinspace.evaluation import ami, blocked_kmeans, clustering_metrics, nmi, pairwise_f1
+from kinspace.evaluation.blocked_kmeans import kmeans
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 
@@ -99,7 +99,7 @@ def test_one_seed_gives_one_result_and_blocks_change_nothing(
     x, _ = blobs(300, 20, 6, 0.3)
     first = kmeans(x, 20, seed=3)
     assert torch.equal(first.clusters, kmeans(x, 20, seed=3).clusters)
-    monkeypatch.setitem(partition.BLOCK, "cpu", 700)
+    monkeypatch.setitem(blocked_kmeans.BLOCK, "cpu", 700)
     assert torch.equal(first.clusters, kmeans(x, 20, seed=3).clusters)
 
 
@@ -107,7 +107,7 @@ def test_in_the_end_each_sample_is_nearest_to_the_mean_of_its_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Steps look only at what has moved: the end must still be one of Lloyd's, over all centers."""
-    monkeypatch.setattr(partition, "TOLERANCE", 0.0)
+    monkeypatch.setattr(blocked_kmeans, "TOLERANCE", 0.0)
     x, _ = blobs(500, 40, 8, 0.9)
     found = kmeans(x.double(), 40, iterations=500)
     apart = ((x.double()[:, None] - found.centers) ** 2).sum(2)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.inputs import Vectors, vectors_of
+from kinspace.evaluation.metric_inputs import Vectors, vectors_of
 from kinspace.evaluation.neighbors import nearest_blocks
 
 __all__ = ["attribute_precision", "attribute_precision_each"]
