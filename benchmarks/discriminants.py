@@ -27,7 +27,7 @@ from kinspace.recipes import changed, read_recipe
 from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.training.components import make_model, transform_settings
 from kinspace.training.data_parts import open_any, prepare
-from kinspace.training.feed import embed_all
+from kinspace.training.embedding import embed_all
 from kinspace.training.settings import run_settings
 
 SHRINKAGES = (0.1, 0.3, 0.5, 0.8)

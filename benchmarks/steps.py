@@ -46,7 +46,7 @@ from torch import Tensor, nn
 import kinspace
 from kinspace.recipes import parse_set
 from kinspace.training import loop, training
-from kinspace.training.feed import Feed
+from kinspace.training.data_parts import DataPart
 from kinspace.training.loop import Hooks, Plan, fit
 from kinspace.training.state import Loader, State
 
@@ -150,11 +150,11 @@ class ClockedModel(nn.Module):
 
 def clocked_fit(
     found: list[Clock],
-) -> Callable[[State, Plan, Feed, Feed | None, Hooks], None]:
+) -> Callable[[State, Plan, DataPart, DataPart | None, Hooks], None]:
     """`fit` of a state whose parts tell a clock where they are."""
 
     def fit_by_clock(
-        state: State, plan: Plan, train: Feed, validation: Feed | None, hooks: Hooks
+        state: State, plan: Plan, train: DataPart, validation: DataPart | None, hooks: Hooks
     ) -> None:
         clock = Clock(train.device)
         found.append(clock)

@@ -30,7 +30,7 @@ from kinspace.training.components import (
     with_batch,
 )
 from kinspace.training.cuda_graphs import Graphed
-from kinspace.training.feed import Feed
+from kinspace.training.data_parts import DataPart
 from kinspace.training.log_output import Silent
 from kinspace.training.loop import Hooks, fit
 from kinspace.training.settings import RunSettings
@@ -66,7 +66,9 @@ def bare(recipe: Recipe, settings: RunSettings, options: argparse.Namespace) -> 
     return options.batch * options.steps / (time.perf_counter() - begun)
 
 
-def ours(recipe: Recipe, settings: RunSettings, feed: Feed, options: argparse.Namespace) -> float:
+def ours(
+    recipe: Recipe, settings: RunSettings, feed: DataPart, options: argparse.Namespace
+) -> float:
     """Images a second of our loop, without its first steps."""
     model = make_model(recipe, seed=0)
     state = make_state(recipe, settings, model, feed, dim=recipe.model.dim or 1024)
@@ -146,7 +148,7 @@ def main() -> None:
     dataset = pictures(options)
     transform = transform_settings(recipe, make_model(recipe, seed=0))
     cache = cache_in_memory(dataset, transform, workers=options.workers).to(device)
-    feed = Feed(dataset, transform, device, cache, channels_last=settings.channels_last)
+    feed = DataPart(dataset, transform, device, cache, channels_last=settings.channels_last)
     turns = []
     if options.warm_up % settings.log:
         parser.error(f"--warm-up: expected a multiple of {settings.log}")

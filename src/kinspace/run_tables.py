@@ -27,8 +27,8 @@ from kinspace.recipes import Recipe
 from kinspace.run import Run
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import transform_settings
-from kinspace.training.data_parts import open_any, prepare, split_names
-from kinspace.training.feed import Feed, embed_all
+from kinspace.training.data_parts import DataPart, open_any, prepare, split_names
+from kinspace.training.embedding import embed_all
 from kinspace.training.final_evaluation import Pixels
 from kinspace.training.settings import run_settings
 
@@ -205,7 +205,7 @@ class RunEmbedder:
         self.folder, self.views = run.folder, recipe.test.views
         self.model = make_embedder(about["model"]) if model is None else model
         transform = transform_settings(recipe, self.model)
-        self.feed: Feed = prepare(whole, "all", transform, settings, validation=0).train
+        self.feed: DataPart = prepare(whole, "all", transform, settings, validation=0).train
         self.model.to(self.feed.device)
         if settings.channels_last and self.feed.settings is not None:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -6,12 +6,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from kinspace.training.checkpoint import (
-    clear_parts,
-    read_checkpoint,
-    write_atomically,
-    write_checkpoint,
-)
+from kinspace._core.atomic_files import clear_parts, write_atomically
+from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.run_folder import new_folder
 from training.commands import same_bits
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kinspace.recipes import Recipe, changed, read_recipe
+from kinspace.recipes.batch_size import fit_batch_size, with_batch_size
 from kinspace.samplers import SAMPLERS
-from kinspace.training.batch_size import fitted_batches, with_batch
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import warm_start
 from kinspace.training.data_parts import open_any, split_names
@@ -93,7 +93,7 @@ def test_batches_are_fitted_to_what_there_is(
 ) -> None:
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     recipe = changed(read_recipe(method), changes) if changes else read_recipe(method)
-    fitted, said = fitted_batches(recipe, labels)
+    fitted, said = fit_batch_size(recipe, labels)
     assert fitted.resolved().sampler.options[key] == fits
     asked = recipe.resolved().sampler.options[key]
     if fits == asked:
@@ -102,7 +102,7 @@ def test_batches_are_fitted_to_what_there_is(
         assert said is not None
         assert said.startswith(f"batches of {fits} ")
         assert f"the recipe asks for {asked}" in said
-    assert fitted_batches(fitted, labels) == (fitted, None)
+    assert fit_batch_size(fitted, labels) == (fitted, None)
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_a_batch_keeps_its_composition(method: str, batch: int, key: str, value:
     if key in ("batch_size", "pairs"):
         name = {"batch_size": "random", "pairs": "n_pairs"}[key]
         recipe = changed(recipe, {"sampler.name": name})
-    assert with_batch(recipe, batch).sampler.options[key] == value
+    assert with_batch_size(recipe, batch).sampler.options[key] == value
 
 
 def test_a_batch_that_cannot_be_composed_is_an_error() -> None:
     recipe = changed(read_recipe("contrastive"), {"sampler.samples": 8})
     with pytest.raises(ValueError, match=r"--batch: expected a multiple of 8, .* got 33"):
-        with_batch(recipe, 33)
+        with_batch_size(recipe, 33)
 
 
 def test_wherever_the_pictures_are_kept_the_losses_are_the_same(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from kinspace.models import make_embedder
 from kinspace.models.lda import lda_projection
 from kinspace.recipes import changed, read_recipe
 from kinspace.training.checkpoint import read_checkpoint
-from kinspace.training.components import bears_channels_last, original_densities
-from kinspace.training.data_parts import split_names
-from kinspace.training.feed import Feed, embed_all
+from kinspace.training.components import original_densities, supports_channels_last
+from kinspace.training.data_parts import DataPart, split_names
+from kinspace.training.embedding import embed_all
 from training.small import NET, OPTIONS, QUICK, losses, net, pictures, trained, trained_net
 
 CPU = torch.device("cpu")
@@ -60,7 +60,7 @@ def test_the_chosen_weights_are_those_that_were_judged(tmp_path: Path) -> None:
     places = torch.isin(data.labels, torch.tensor(held_out)).nonzero().flatten()
     settings = TransformSettings(**run.about["transform"])
     part = data.subset(places)
-    embedded = embed_all(model, Feed(part, settings, CPU, cache_in_memory(part, settings)))
+    embedded = embed_all(model, DataPart(part, settings, CPU, cache_in_memory(part, settings)))
     unit = nn.functional.normalize(embedded.double(), dim=1)
     table = (unit @ unit.T).fill_diagonal_(-2)
     recall = (part.labels[table.argmax(1)] == part.labels).double().mean()
@@ -164,8 +164,8 @@ def test_a_net_that_channels_last_would_crash_is_not_put_in_it(tmp_path: Path) -
     assert trained(tmp_path / "narrow").about["settings"]["channels_last"] is False
     wide = trained(tmp_path / "wide", changes={**WIDE, "schedule.steps": 1})
     assert wide.about["settings"]["channels_last"] is True
-    assert bears_channels_last(nn.Conv2d(4, 8, 3, stride=2), CPU)
-    assert bears_channels_last(nn.Conv2d(4, 8, 1, stride=2), torch.device("cuda"))
+    assert supports_channels_last(nn.Conv2d(4, 8, 3, stride=2), CPU)
+    assert supports_channels_last(nn.Conv2d(4, 8, 1, stride=2), torch.device("cuda"))
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_several_views_are_the_mean_of_their_embeddings(tmp_path: Path) -> None:
     data, settings = pictures(classes=2), TransformSettings(size=16, resize=20)
     model = make_embedder({"backbone": {"name": "small", "options": NET["model.options"]}}).eval()
     cache = cache_in_memory(data, settings)
-    found = embed_all(model, Feed(data, settings, CPU, cache), batch_size=5, views=3)
+    found = embed_all(model, DataPart(data, settings, CPU, cache), batch_size=5, views=3)
     squares = cache.squares(list(range(len(data))))
     with torch.no_grad():
         expected = torch.stack([model(v) for v in augmented_views(squares, 3, settings)]).mean(0)
@@ -223,7 +223,7 @@ def test_original_densities_are_those_of_a_loop_over_the_features() -> None:
     model = make_embedder(
         {"backbone": {"name": "small", "options": NET["model.options"]}, "head": {"dim": 3}}
     )
-    feed = Feed(data, settings, CPU, cache_in_memory(data, settings))
+    feed = DataPart(data, settings, CPU, cache_in_memory(data, settings))
     found = original_densities(model, feed, batch_size=7)
     features = embed_all(model, feed, what="features").double()
     assert features.shape[1] == 32  # before the embedding layer
@@ -244,7 +244,7 @@ def test_density_starts_from_the_features_before_the_first_step(tmp_path: Path) 
     classes = [data.class_names.index(name) for name in run.about["classes"]["train"]]
     places = torch.isin(data.labels, torch.tensor(classes)).nonzero().flatten()
     part, settings = data.subset(places), TransformSettings(**run.about["transform"])
-    feed = Feed(part, settings, CPU, cache_in_memory(part, settings))
+    feed = DataPart(part, settings, CPU, cache_in_memory(part, settings))
     [original] = [value for name, value in saved.items() if name.endswith("density.original")]
     torch.testing.assert_close(original, original_densities(model, feed), rtol=1e-4, atol=1e-6)
 
@@ -274,7 +274,7 @@ def test_a_head_starts_from_discriminants_of_the_training_pictures(tmp_path: Pat
     model.load_state_dict(read_checkpoint(run.folder / "start.safetensors")[0])
     data, settings = pictures(), TransformSettings(**run.about["transform"])
     part = split_names(data, "stratified", validation=0, seed=0)[0]
-    feed = Feed(part, settings, CPU, cache_in_memory(part, settings))
+    feed = DataPart(part, settings, CPU, cache_in_memory(part, settings))
     pooled = embed_all(model, feed, what="features")
     weight, bias = lda_projection(pooled, part.labels, 8)
     scale = model.head.linear.weight.norm() / weight.norm()  # norms start at 1

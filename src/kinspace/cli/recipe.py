@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kinspace.recipes import Recipe, changed, parse_set
-from kinspace.training.batch_size import with_batch
+from kinspace.recipes.batch_size import with_batch_size
 
 __all__ = ["with_options"]
 
@@ -30,4 +30,4 @@ def with_options(
     if steps is not None:
         asked["schedule.steps"] = steps
     recipe = changed(recipe, asked) if asked else recipe
-    return recipe if batch is None else with_batch(recipe, batch)
+    return recipe if batch is None else with_batch_size(recipe, batch)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
 from kinspace.data.validation import CheckResult, check
 from kinspace.data.validation_report import counted
@@ -18,7 +19,6 @@ from kinspace.report.figures import Plot
 from kinspace.report.map import map_data
 from kinspace.report.plots import curves, evaluation_plots, map_plot
 from kinspace.run import Run
-from kinspace.training.checkpoint import write_atomically
 
 __all__ = ["render", "save_plots", "write_report"]
 

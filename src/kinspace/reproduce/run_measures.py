@@ -26,8 +26,8 @@ from kinspace.reproduce.measures import at
 from kinspace.run import Run, open_run
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import make_model, transform_settings
-from kinspace.training.data_parts import open_any, prepare, split_names
-from kinspace.training.feed import Feed, embed_all
+from kinspace.training.data_parts import DataPart, open_any, prepare, split_names
+from kinspace.training.embedding import embed_all
 from kinspace.training.settings import RunSettings, run_settings
 
 __all__ = ["Judge"]
@@ -45,10 +45,10 @@ class Judge:
     device: str | None = None
     workers: int | None = None
     _whole: Dataset | None = None
-    _feeds: dict[str, Feed] = field(default_factory=dict)
+    _feeds: dict[str, DataPart] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def feed(self, transform: TransformSettings, settings: RunSettings) -> Feed:
+    def feed(self, transform: TransformSettings, settings: RunSettings) -> DataPart:
         """All pictures as the transform has them, read once."""
         key = repr(sorted(transform.to_dict().items()))
         if key not in self._feeds:
@@ -134,7 +134,7 @@ class _Model:
         model: Embedder,
         recipe: Recipe,
         about: Mapping[str, Any],
-        feed: Feed,
+        feed: DataPart,
         *,
         channels_last: bool,
     ) -> None:

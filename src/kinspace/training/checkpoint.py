@@ -17,9 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from kinspace._core.atomic_files import clear_parts, write_atomically
+from kinspace._core.atomic_files import write_atomically
 
-__all__ = ["clear_parts", "read_checkpoint", "write_atomically", "write_checkpoint"]
+__all__ = ["read_checkpoint", "write_checkpoint"]
 
 _HEADER = "kinspace"
 

@@ -18,9 +18,10 @@ from kinspace.losses import LOSSES
 from kinspace.models import Embedder, make_embedder, parameter_groups
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.recipes import Recipe
+from kinspace.recipes.batch_size import samples_per_batch
 from kinspace.samplers import SAMPLERS, BatchSampler, neighborhoods
-from kinspace.training.batch_size import samples_of_a_batch
-from kinspace.training.feed import Feed, embed_all
+from kinspace.training.data_parts import DataPart
+from kinspace.training.embedding import embed_all
 from kinspace.training.loop import Plan
 from kinspace.training.optimizer import make_optimizer
 from kinspace.training.settings import RunSettings
@@ -28,11 +29,11 @@ from kinspace.training.state import Average, State
 from kinspace.training.step import Precision, seed_everything
 
 __all__ = [
-    "bears_channels_last",
     "make_model",
     "make_plan",
     "make_state",
     "original_densities",
+    "supports_channels_last",
     "transform_settings",
 ]
 
@@ -77,14 +78,14 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
     return model
 
 
-def bears_channels_last(model: nn.Module, device: torch.device) -> bool:
+def supports_channels_last(model: nn.Module, device: torch.device) -> bool:
     """Whether the model can be trained in channels-last memory.
 
     Not on a CPU with a strided 1x1 convolution of fewer channels than a vector has numbers: oneDNN
     writes beyond its memory in that gradient (seen with torch 2.15 and oneDNN 3.13 on AVX2, for 1
     to 7 channels), and the process crashes later, or not.
 
-    >>> bears_channels_last(nn.Conv2d(4, 8, 1, stride=2), torch.device("cpu"))
+    >>> supports_channels_last(nn.Conv2d(4, 8, 1, stride=2), torch.device("cpu"))
     False
     """
     return device.type != "cpu" or not any(
@@ -151,7 +152,7 @@ def warm_start(recipe: Recipe) -> Recipe:
         "regularizers": [],
         "sampler": {
             "name": "random",
-            "batch_size": samples_of_a_batch(recipe),
+            "batch_size": samples_per_batch(recipe),
             "drop_last": True,
         },
         "tune": {},
@@ -163,7 +164,7 @@ def warm_start(recipe: Recipe) -> Recipe:
     return Recipe.from_dict(table)
 
 
-def start_head(recipe: Recipe, model: nn.Module, train: Feed, *, batch_size: int = 128) -> None:
+def start_head(recipe: Recipe, model: nn.Module, train: DataPart, *, batch_size: int = 128) -> None:
     """How the embedding layer of an Embedder starts, and the norm embeddings of free length have.
 
     Where they are normalized, the scale of the layer is left alone: with a smaller one each step of
@@ -182,7 +183,7 @@ def start_head(recipe: Recipe, model: nn.Module, train: Feed, *, batch_size: int
         model.head.calibrate(_features(model, some, batch_size), norm=part.start_norm)
 
 
-def original_densities(model: nn.Module, train: Feed, *, batch_size: int = 128) -> Tensor:
+def original_densities(model: nn.Module, train: DataPart, *, batch_size: int = 128) -> Tensor:
     """Mean squared distance of each class's features to their mean, before the embedding layer.
 
     The features have length 1, as the embeddings that density adaptivity compares them with.
@@ -195,7 +196,7 @@ def original_densities(model: nn.Module, train: Feed, *, batch_size: int = 128) 
     return (class_sums(offsets, labels, count) / sizes).float()
 
 
-def _features(model: nn.Module, feed: Feed, batch_size: int) -> Tensor:
+def _features(model: nn.Module, feed: DataPart, batch_size: int) -> Tensor:
     """Pooled features of an Embedder; of any other model the embeddings themselves."""
     return embed_all(model, feed, batch_size=batch_size, what="features")
 
@@ -229,7 +230,7 @@ def make_state(
     recipe: Recipe,
     settings: RunSettings,
     model: nn.Module,
-    train: Feed,
+    train: DataPart,
     *,
     dim: int,
     original: Tensor | None = None,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +33,79 @@ from kinspace.data import (
     usable,
     zero_shot,
 )
+from kinspace.data.dataloader import Batch, CachedLoader, IndexBatches, PictureLoader, in_order
 from kinspace.data.process_pool import cores
 from kinspace.data.samples import SampleInputs, from_samples
-from kinspace.training.feed import Feed
+from kinspace.data.transforms import eval_transform, train_transform
+from kinspace.distributed import rank, world_size
 from kinspace.training.settings import SPLITS, RunSettings
 
-__all__ = ["Parts", "embedding_dim", "open_any", "prepare", "split_names"]
+__all__ = ["DataPart", "DataParts", "embedding_dim", "open_any", "prepare", "split_names"]
 
 _TESTED = 0.25  # of each class's pictures, in a stratified split
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class DataPart:
+    """A part of the data and how it is read: from a cache, or from its files by workers.
+
+    settings: None for inputs that are tensors already, which are passed on as they are.
+    """
+
+    dataset: Dataset
+    settings: TransformSettings | None
+    device: torch.device
+    cache: PictureCache | None = None
+    workers: int = 0
+    channels_last: bool = False
+
+    def part(self, dataset: Dataset) -> DataPart:
+        """The feed of a part of this one's data set, out of the same cache."""
+        cache = None if self.cache is None else self.cache.part(dataset, self.dataset)
+        return replace(self, dataset=dataset, cache=cache)
+
+    def batches(
+        self, batches: IndexBatches, *, train: bool, seed: int = 0
+    ) -> CachedLoader | PictureLoader:
+        """The loader for these batches of indices."""
+        if self.cache is not None and self.settings is not None:
+            return CachedLoader(
+                self.cache,
+                batches,
+                self.settings,
+                train=train,
+                device=self.device,
+                channels_last=self.channels_last,
+                seed=seed,
+            )
+        transform: Any = None
+        if self.settings is not None:
+            transform = (train_transform if train else eval_transform)(self.settings)
+        return PictureLoader(
+            self.dataset, batches, transform, workers=self.workers, device=self.device, seed=seed
+        )
+
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        """This process's share of all samples, a contiguous run of them."""
+        yield from self.batches(self._mine(batch_size), train=False)
+
+    def squares(self, batch_size: int) -> Iterator[Tensor]:
+        """The same share as whole uint8 squares on the device, out of the cache."""
+        assert self.cache is not None  # `DataParts.require_views` has said so
+        for batch in self._mine(batch_size):
+            yield self.cache.squares(batch).to(self.device)
+
+    def _mine(self, batch_size: int) -> list[list[int]]:
+        return in_order(len(self.dataset), batch_size, rank=rank(), world_size=world_size())
+
+
+@dataclass(frozen=True, eq=False)
+class DataParts:
     """What to train on, to choose by and to judge by, and what was left out on the way."""
 
-    train: Feed
-    validation: Feed | None
-    test: Feed | None
+    train: DataPart
+    validation: DataPart | None
+    test: DataPart | None
     skipped: tuple[tuple[str, str], ...] = ()  # name and reason
 
     def require_views(self, views: int) -> None:
@@ -58,7 +115,7 @@ class Parts:
                 f"test.views: expected 1 where there is no cache of the pictures, got {views}"
             )
 
-    def in_words(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Classes and pictures of each part, and what was left out, for run.json."""
         feeds = {"train": self.train, "validation": self.validation, "test": self.test}
         there = {part: feed.dataset for part, feed in feeds.items() if feed is not None}
@@ -94,11 +151,11 @@ def prepare(
     settings: RunSettings,
     *,
     validation: float,
-) -> Parts:
+) -> DataParts:
     """Read all pictures, and cut the set into parts (module docstring)."""
     device = settings.on_device()
     if isinstance(dataset.pictures, SampleInputs):
-        return _parts(dataset, split, settings, validation, Feed(dataset, None, device))
+        return _parts(dataset, split, settings, validation, DataPart(dataset, None, device))
     skipped: tuple[tuple[str, str], ...] = ()
     try:
         cache = _cache(dataset, transform, settings, device)
@@ -108,7 +165,7 @@ def prepare(
         skipped = tuple((bad.name, bad.reason) for bad in error.bad.values())
         dataset = usable(dataset, error)
         cache = _cache(dataset, transform, settings, device)
-    whole = Feed(
+    whole = DataPart(
         dataset,
         transform,
         device,
@@ -124,13 +181,13 @@ def _parts(
     name: str,
     settings: RunSettings,
     validation: float,
-    whole: Feed,
+    whole: DataPart,
     skipped: tuple[tuple[str, str], ...] = (),
-) -> Parts:
+) -> DataParts:
     train, held_out, test = split_names(dataset, name, validation=validation, seed=settings.seed)
     feeds = [None if part is None else whole.part(part) for part in (train, held_out, test)]
     assert feeds[0] is not None
-    return Parts(feeds[0], feeds[1], feeds[2], skipped)
+    return DataParts(feeds[0], feeds[1], feeds[2], skipped)
 
 
 def split_names(
@@ -164,7 +221,7 @@ def split_names(
     return inner.train, inner.validation, test
 
 
-def embedding_dim(model: nn.Module, feed: Feed) -> int:
+def embedding_dim(model: nn.Module, feed: DataPart) -> int:
     """The length of the model's embeddings, found by asking it."""
     model.to(feed.device).eval()
     batch = next(feed.in_order(2))

@@ -16,7 +16,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from kinspace.evaluation.retrieval import retrieval_by_roles
-from kinspace.training.feed import Feed, embed_all
+from kinspace.training.data_parts import DataPart
+from kinspace.training.embedding import embed_all
 
 __all__ = ["Pixels", "verdict"]
 
@@ -43,7 +44,7 @@ class Pixels(nn.Module):
 def verdict(
     model: nn.Module,
     weights: Mapping[str, Mapping[str, Tensor]],
-    test: Feed,
+    test: DataPart,
     *,
     pixels: bool = True,
     views: int = 1,
@@ -61,6 +62,6 @@ def verdict(
     return found
 
 
-def _measures(vectors: Tensor, test: Feed) -> dict[str, Any]:
+def _measures(vectors: Tensor, test: DataPart) -> dict[str, Any]:
     labels, roles = test.dataset.labels, test.dataset.parts
     return dict(retrieval_by_roles(vectors, labels.to(vectors.device), roles).scores().summary())

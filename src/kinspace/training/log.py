@@ -18,7 +18,7 @@ from typing import Any, Protocol, TextIO
 import torch
 from torch import Tensor
 
-from kinspace.training.checkpoint import write_atomically
+from kinspace._core.atomic_files import write_atomically
 
 __all__ = [
     "Lines",

@@ -22,8 +22,9 @@ from torch import Tensor
 from kinspace.distributed import world_size
 from kinspace.evaluation import recall_at_k
 from kinspace.samplers import clusters_of
+from kinspace.training.data_parts import DataPart
 from kinspace.training.diagnostics import Watch, statistics
-from kinspace.training.feed import Feed, embed_all
+from kinspace.training.embedding import embed_all
 from kinspace.training.log import NotFinite, Reporter, Window
 from kinspace.training.optimizer import clip, schedule_factor, set_rates
 from kinspace.training.state import Best, State
@@ -65,7 +66,9 @@ class Stopped(KeyboardInterrupt):
     """The user asked to stop; the state is saved."""
 
 
-def fit(state: State, plan: Plan, train: Feed, validation: Feed | None, hooks: Hooks) -> None:
+def fit(
+    state: State, plan: Plan, train: DataPart, validation: DataPart | None, hooks: Hooks
+) -> None:
     """Train from `state.step` to the last step."""
     window, watch, clock = Window(), Watch(state.objective.loss), _Clock()
     if state.step == 0:
@@ -165,7 +168,7 @@ def _due(step: int, plan: Plan) -> dict[str, bool]:
     }
 
 
-def _refresh(state: State, train: Feed, plan: Plan) -> None:
+def _refresh(state: State, train: DataPart, plan: Plan) -> None:
     """Cluster anew, from one pass of the frozen model."""
     assert state.index is not None
     embeddings = embed_all(state.model, train, batch_size=plan.eval_batch, what="training")
@@ -173,7 +176,7 @@ def _refresh(state: State, train: Feed, plan: Plan) -> None:
 
 
 def _validate(
-    state: State, plan: Plan, validation: Feed | None, hooks: Hooks, row: dict[str, Any]
+    state: State, plan: Plan, validation: DataPart | None, hooks: Hooks, row: dict[str, Any]
 ) -> None:
     """Recall@1 on the validation classes, into the row; the best model is kept."""
     if validation is None:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinspace import __version__
+from kinspace._core.atomic_files import clear_parts
 from kinspace._core.json_files import write_json
 from kinspace.data.validation_report import counted
 from kinspace.distributed import (
@@ -29,21 +30,21 @@ from kinspace.distributed import (
 )
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, changed, read_recipe
-from kinspace.training.batch_size import fitted_batches
-from kinspace.training.checkpoint import clear_parts, read_checkpoint, write_checkpoint
+from kinspace.recipes.batch_size import fit_batch_size
+from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.components import (
-    bears_channels_last,
     make_model,
     make_plan,
     make_state,
     original_densities,
     start_head,
+    supports_channels_last,
     transform_settings,
     warm_start,
     without_search,
 )
 from kinspace.training.cuda_graphs import Graphed
-from kinspace.training.data_parts import Parts, embedding_dim, open_any, prepare
+from kinspace.training.data_parts import DataParts, embedding_dim, open_any, prepare
 from kinspace.training.diagnostics import few_pictures
 from kinspace.training.final_evaluation import verdict
 from kinspace.training.hooks import run_hooks
@@ -99,7 +100,7 @@ class _Job:
 
     recipe: Recipe
     settings: RunSettings
-    parts: Parts
+    parts: DataParts
     model: nn.Module
     dim: int
     folder: Path
@@ -121,20 +122,20 @@ class _Job:
         if settings.tensorboard:
             tensorboard_writer()  # not there: an error now, not with a run folder half begun
         made = make_model(recipe, seed=settings.seed) if model is None else model
-        if not bears_channels_last(made, settings.on_device()):
+        if not supports_channels_last(made, settings.on_device()):
             settings = replace(settings, channels_last=False)
         split = settings.split or recipe.split
         transform = transform_settings(recipe, made)
         fraction = recipe.validation.fraction
         parts = prepare(dataset, split, transform, settings, validation=fraction)
         parts.require_views(recipe.test.views)
-        recipe, said = fitted_batches(recipe, parts.train.dataset.labels)
+        recipe, said = fit_batch_size(recipe, parts.train.dataset.labels)
         notes = [said] if said else []
         dim = embedding_dim(made, parts.train)
         about = {
             "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
             "split": split,
-            **parts.in_words(),
+            **parts.to_dict(),
             "notes": notes,
             "recipe": recipe.to_dict(),
             "seed": settings.seed,
@@ -177,7 +178,7 @@ class _Job:
             if any(part.name == "density" for part in self.recipe.regularizers):
                 original = self._originals(phase)
             if self.recipe.warm_start.steps and phase == 0:
-                before, _ = fitted_batches(warm_start(self.recipe), self.parts.train.dataset.labels)
+                before, _ = fit_batch_size(warm_start(self.recipe), self.parts.train.dataset.labels)
                 self._phase(0, before, None, reporter)
             state = self._phase(1, self.recipe, original, reporter)
         except NotFinite as error:

@@ -24,11 +24,11 @@ import torch
 import torch.distributed as dist
 
 from kinspace._core import checks
+from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import read_json, write_json
 from kinspace.data import BadPictures, Dataset
 from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
 from kinspace.recipes import Range, Recipe, changed, read_recipe
-from kinspace.training.checkpoint import write_atomically
 from kinspace.training.data_parts import open_any, split_names
 from kinspace.training.log import Lines, read_metrics
 from kinspace.training.run_folder import new_folder, same_run

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinspace.recipes import Recipe, changed
 
-__all__ = ["fitted_batches", "samples_of_a_batch", "with_batch"]
+__all__ = ["fit_batch_size", "samples_per_batch", "with_batch_size"]
 
 
 class _Fit(NamedTuple):
@@ -20,12 +20,12 @@ class _Fit(NamedTuple):
     words: str
 
 
-def fitted_batches(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
+def fit_batch_size(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
     """The recipe with batches that so many classes and samples can fill, and a word if it changed.
 
     >>> import torch
     >>> from kinspace.recipes import read_recipe
-    >>> recipe, said = fitted_batches(read_recipe("nra"), torch.arange(40) % 5)
+    >>> recipe, said = fit_batch_size(read_recipe("nra"), torch.arange(40) % 5)
     >>> said
     'batches of 5 classes: the recipe asks for 16, and the training part fills no more'
     """
@@ -37,11 +37,11 @@ def fitted_batches(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
     return changed(recipe, {fit.key: fit.most}), said
 
 
-def with_batch(recipe: Recipe, size: int) -> Recipe:
+def with_batch_size(recipe: Recipe, size: int) -> Recipe:
     """The recipe with batches of `size` samples, composed as before.
 
     >>> from kinspace.recipes import read_recipe
-    >>> dict(with_batch(read_recipe("nra"), 64).sampler.options)["classes"]
+    >>> dict(with_batch_size(read_recipe("nra"), 64).sampler.options)["classes"]
     8
     """
     key, _, each = _groups(recipe)
@@ -50,11 +50,11 @@ def with_batch(recipe: Recipe, size: int) -> Recipe:
     return changed(recipe, {f"sampler.{key}": size // each}, where="--batch")
 
 
-def samples_of_a_batch(recipe: Recipe) -> int:
+def samples_per_batch(recipe: Recipe) -> int:
     """How many samples a batch has; of whole classes, about so many.
 
     >>> from kinspace.recipes import read_recipe
-    >>> samples_of_a_batch(with_batch(read_recipe("nra"), 64))
+    >>> samples_per_batch(with_batch_size(read_recipe("nra"), 64))
     64
     """
     _, count, each = _groups(recipe)
