@@ -87,7 +87,7 @@ def test_a_set_with_queries_and_a_gallery_is_judged_by_these(photos: Path, tmp_p
     assert run.results is not None
     assert run.results["selected"]["recall@1"] == pytest.approx(recall)
     assert sum(row["queries"] for row in found.by_class.values()) == 30
-    assert any("own 30 queries" in note for note in found.notes)
+    assert any("30 queries of the data set" in note for note in found.notes)
     other = tmp_path / "other"
     shutil.copytree(run.folder, other)
     compared = compare([run, other])
@@ -214,14 +214,14 @@ def test_half_of_each_class_is_known_and_names_the_other_half() -> None:
     assert sum(row[2] for row in found["confusions"]) == wrong["knn"]
 
 
-def test_of_many_samples_some_are_classified_and_that_is_said(
+def test_of_many_samples_some_are_classified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinspace.evaluation.protocols.JUDGED", 12)
+    monkeypatch.setattr("kinspace.evaluation.protocols.MOST_QUERIES", 12)
     found = summarize(blobs())
     assert found.classification is not None
-    assert found.classification["judged"] == 12
-    assert "classification: 12 of 40 samples were judged, drawn" in found.notes
+    assert found.classification["queries"] == 12
+    assert "classification: a random 12 of 40 samples were classified" in found.notes
 
 
 def test_the_threshold_of_the_validation_classes_is_judged_on_the_test_classes() -> None:
@@ -276,10 +276,10 @@ def test_the_same_seed_gives_the_same_evaluation_and_another_does_not() -> None:
 def test_a_large_table_is_clustered_less_often_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinspace.evaluation.measures.OPERATIONS", 1.0)
+    monkeypatch.setattr("kinspace.evaluation.summary.CPU_BUDGET", 1.0)
     found = summarize(blobs())
     assert (found.clustering["restarts"], found.clustering["nmi_spread"]) == (1, 0)
-    assert "clustering: 1 K-means instead of 5; a GPU makes all" in found.notes
+    assert "clustering: 1 of 5 K-means, to save time on a CPU" in found.notes
 
 
 def test_attributes_are_reported_by_attribute_and_beside_chance() -> None:

@@ -126,7 +126,7 @@ def _rows(found: Evaluation) -> Iterator[tuple[str, str]]:
         )
     if found.gap is not None:
         yield "Recall@1 on training classes", percent(found.gap["train"]["recall@1"])
-    t = found.trouble
+    t = found.problems
     yield "suspect labels", f"{t['suspect_count']:,}"
     yield "near-duplicates", f"{t['duplicate_count']:,}"
     yield "classes of several groups", f"{t['hidden_count']:,}"

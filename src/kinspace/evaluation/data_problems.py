@@ -1,8 +1,16 @@
-"""What an embedding says about the data: suspect labels, copies, confusions, hidden groups."""
+"""Problems in the data that an embedding shows.
+
+    suspect_labels      pictures whose neighbors are of one other class
+    near_duplicates     pairs of pictures that are almost the same
+    confused_classes    pairs of classes whose pictures find each other
+    hidden_groups       classes that are several groups
+
+`data_problems` runs all four on a table and lists what they find by name, for `summarize`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +21,7 @@ from torch import Tensor
 from kinspace._core import checks
 from kinspace._core.normalization import unit
 from kinspace.clustering.kmeans import class_kmeans
+from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.similarity import Space, in_range
@@ -23,6 +32,7 @@ __all__ = [
     "HiddenGroups",
     "SuspectLabel",
     "confused_classes",
+    "data_problems",
     "hidden_groups",
     "near_duplicates",
     "suspect_labels",
@@ -30,6 +40,10 @@ __all__ = [
 
 BLOCK = {"cpu": 2**23, "cuda": 2**28}  # numbers in a block of similarities
 ROWS = 4096  # samples whose neighbors vote at a time
+NEIGHBORS = 10  # that vote on a label
+LISTED = 50  # of each kind; the others are only counted
+SHOWN = 6  # samples of a hidden group
+COPY_SIMILARITIES = (0.99, 0.999, 0.9999, 0.99999)  # the first that few enough pairs reach
 
 
 @dataclass(frozen=True)
@@ -39,7 +53,7 @@ class SuspectLabel:
     index: int
     label: Any
     suggested: Any
-    own: float  # share of the neighbors with its label, of as many as there can be
+    own: float  # share of its own label among the neighbors, of the number possible
     other: float  # the same for the suggested class
 
 
@@ -54,10 +68,10 @@ def suspect_labels(
 ) -> list[SuspectLabel]:
     """Samples whose k nearest are of one other class rather than of their own, worst first.
 
-    A class with few samples cannot fill the neighborhood, so shares are of what it could have
-    there; but less than a quarter of the k, or one alone, says nothing. Listed are samples for
-    which the other share is larger by `at_least` or more.
-    neighbors: places of the k nearest of each, if they are known already.
+    A class with few samples cannot fill the neighborhood, so shares are of the number it could have
+    there; fewer votes than a quarter of k, or than two, are ignored. Samples for which the share of
+    the other class is larger by `at_least` or more are listed.
+    neighbors: indices of the k nearest of each sample, if they are known already.
 
     >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [0.15]])
     >>> y = np.array([0, 0, 0, 1, 1, 1, 1])
@@ -104,8 +118,8 @@ def near_duplicates(
 ) -> list[Duplicate]:
     """Pairs at least this similar, the most similar first, between two tables or within one.
 
-    similarity: a cosine, or for "euclidean" a negative squared distance. limit: pairs listed; so
-    many that do not fit are an error, since then the threshold is too low to mean copies.
+    similarity: a cosine, or for "euclidean" a negative squared distance. limit: pairs listed; more
+    than twice as many candidates are an error, because the threshold is then too low for copies.
 
     >>> near_duplicates(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0]]))
     [Duplicate(first=0, second=1, similarity=1.0)]
@@ -166,7 +180,7 @@ def confused_classes(
 ) -> list[ConfusedPair]:
     """The pairs of classes that nearest neighbors confuse most often, worst first.
 
-    neighbors: places of the nearest of each, (samples, 1 or more), if they are known already.
+    neighbors: indices of the nearest of each sample, (samples, 1 or more), if known already.
 
     >>> x, y = np.array([[0.0], [0.1], [1.0], [1.2], [9.0]]), np.array([0, 1, 0, 0, 2])
     >>> confused_classes(x, y, metric="euclidean", limit=1)
@@ -234,3 +248,99 @@ def hidden_groups(
             HiddenGroups(names[label].item(), tuple(sorted(groups, key=lambda g: -len(g))))
         )
     return sorted(listed, key=lambda one: -len(one.groups))
+
+
+def data_problems(
+    table: EmbeddingTable,
+    vectors: Tensor,
+    notes: list[str],
+    *,
+    train: tuple[EmbeddingTable, Tensor] | None = None,
+    metric: str = "cosine",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """All four kinds of problems in a labeled table, in plain values with the table's names.
+
+    vectors: those of the table, on the device to compute on. notes: a list to which a note is added
+    if duplicates cannot be looked for. train: the training part and its vectors; duplicates are
+    pairs of a row of the table and one of `train`, by default pairs within the table.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.1, 1.0]])
+    >>> found = data_problems(EmbeddingTable(x, [0, 0, 1, 1]), x, [])
+    >>> found["suspect_count"], found["duplicate_count"], found["duplicates_within"]
+    (0, 2, 'test')
+    """
+    name, labels = table.class_name, table.labels
+    near = nearest(vectors, NEIGHBORS, metric=metric)[1]
+    suspects = suspect_labels(vectors, labels, metric=metric, neighbors=near)
+    confused = confused_classes(vectors, labels, limit=LISTED, metric=metric, neighbors=near)
+    groups = hidden_groups(vectors, labels, seed=seed, metric=metric)
+    return {
+        "suspects": [
+            {
+                "index": one.index,
+                "id": table.ids[one.index],
+                "class": name(one.label),
+                "suggested": name(one.suggested),
+                "own": one.own,
+                "other": one.other,
+            }
+            for one in suspects[:LISTED]
+        ],
+        "suspect_count": len(suspects),
+        "confused": [
+            asdict(one) | {"first": name(one.first), "second": name(one.second)} for one in confused
+        ],
+        "hidden": [
+            {
+                "class": name(one.label),
+                "sizes": [len(group) for group in one.groups],
+                "indices": [group[:SHOWN].tolist() for group in one.groups],
+            }
+            for one in groups[:LISTED]
+        ],
+        "hidden_count": len(groups),
+        **_copies(table, vectors, notes, train, metric),
+    }
+
+
+def _copies(
+    table: EmbeddingTable,
+    vectors: Tensor,
+    notes: list[str],
+    train: tuple[EmbeddingTable, Tensor] | None,
+    metric: str,
+) -> dict[str, Any]:
+    """Near-duplicates, at the first similarity that does not have too many pairs."""
+    other, theirs = (table, None) if train is None else train
+    found: list[Duplicate] = []
+    similarity = None
+    for wanted in COPY_SIMILARITIES if metric == "cosine" else ():
+        try:
+            found = near_duplicates(vectors, theirs, similarity=wanted)
+        except ValueError:  # too many pairs to be copies
+            continue
+        similarity = wanted
+        break
+    if similarity is None:
+        why = (
+            "too many pairs are nearly identical"
+            if metric == "cosine"
+            else "they are only searched by cosine"
+        )
+        notes.append(f"duplicates: not searched, because {why}")
+    return {
+        "duplicates": [
+            {
+                "first": one.first,
+                "second": one.second,
+                "first_id": table.ids[one.first],
+                "second_id": other.ids[one.second],
+                "similarity": one.similarity,
+            }
+            for one in found[:LISTED]
+        ],
+        "duplicate_count": len(found),
+        "duplicate_similarity": similarity,
+        "duplicates_within": "test" if train is None else "train",
+    }

@@ -1,11 +1,11 @@
-"""Measures that need the data divided first: what is known and what is judged share nothing.
+"""Measures that split the data first, so that nothing is tested on what it was fitted to.
 
-    classification   half of each class's samples are known, the other half is judged
-    verification     a threshold chosen on some classes is judged on others
-    open set         half of the classes are known; queries of the rest must be rejected
+    classification   half of the samples of each class classify the other half
+    verification     a threshold chosen on some classes is tested on others
+    open set         half of the classes are in the gallery; queries of the others must be rejected
 
-Every division is drawn by the seed. Where the data cannot be divided, None comes back and a note
-says why.
+The splits are random with the given seed. Where the data cannot be split, the result is None and a
+note says why.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from kinspace.evaluation.verification import evaluate_threshold, roc_curve
 __all__ = ["classification", "halves", "open_set", "verification"]
 
 Labels = NDArray[np.int64]
-Known = tuple[Tensor, Labels]  # vectors and their classes
-CLUSTERS = 3  # a class for kNC, as in the Magnet paper
+Part = tuple[Tensor, Labels]  # vectors and their classes
+CLUSTERS = 3  # per class for kNC, as in the Magnet paper
 LISTED = 50  # confusions
-JUDGED = 5000  # samples that are classified; of more, so many are drawn
+MOST_QUERIES = 5000  # that are classified; of more, a random sample
 
 
 def halves(labels: Labels, *, seed: int = 0) -> tuple[Labels, Labels]:
-    """Places of the known and of the judged half of each class; of an odd number more are known.
+    """Indices of a random half of each class, the larger of an odd number, and of the other half.
 
-    >>> known, judged = halves(np.array([0, 0, 0, 1]), seed=0)
-    >>> np.bincount(np.array([0, 0, 0, 1])[known]), len(judged)
+    >>> reference, queries = halves(np.array([0, 0, 0, 1]), seed=0)
+    >>> np.bincount(np.array([0, 0, 0, 1])[reference]), len(queries)
     (array([2, 1]), 1)
     """
     order = np.random.default_rng(seed).permutation(len(labels))
@@ -63,19 +63,21 @@ def classification(
     >>> classification(x, np.array([0, 0, 1, 1]), [])["errors"]["nearest_mean"]
     0.0
     """
-    known, judged = halves(labels, seed=seed)
-    if not len(judged):
-        notes.append("classification: left out, no class has two samples to divide")
+    reference, tested = halves(labels, seed=seed)
+    if not len(tested):
+        notes.append("classification: left out, no class has two samples to split")
         return None
-    if len(judged) > JUDGED:
-        notes.append(f"classification: {JUDGED:,} of {len(judged):,} samples were judged, drawn")
-        judged = np.sort(np.random.default_rng(seed).permutation(judged)[:JUDGED])
+    if len(tested) > MOST_QUERIES:
+        notes.append(
+            f"classification: a random {MOST_QUERIES:,} of {len(tested):,} samples were classified"
+        )
+        tested = np.sort(np.random.default_rng(seed).permutation(tested)[:MOST_QUERIES])
     points = unit(vectors) if metric == "cosine" else vectors
-    gallery, queries = points[known], points[judged]
-    names, truth = labels[known], labels[judged]
+    gallery, queries = points[reference], points[tested]
+    names, truth = labels[reference], labels[tested]
     found = class_kmeans(gallery, torch.from_numpy(names).to(points.device), CLUSTERS, seed=seed)
-    variance = found.inertia / max(len(known) - 1, 1)
-    k = min(5, len(known))
+    variance = found.inertia / max(len(reference) - 1, 1)
+    k = min(5, len(reference))
     by_knn = knn_predict(queries, gallery, names, k=k, metric=metric)
     predicted = {
         "knn": by_knn,
@@ -86,8 +88,8 @@ def classification(
     wrong = {pair: n for pair, n in confusion_counts(truth, by_knn).items() if pair[0] != pair[1]}
     return {
         "errors": {name: error_rate(truth, one) for name, one in predicted.items()},
-        "known": len(known),
-        "judged": len(judged),
+        "reference": len(reference),
+        "queries": len(tested),
         "k": k,
         "clusters": CLUSTERS,
         "confusions": [[*pair, n] for pair, n in list(wrong.items())[:LISTED]],
@@ -99,15 +101,15 @@ def verification(
     labels: Labels,
     notes: list[str],
     *,
-    calibration: Known | None = None,
+    calibration: Part | None = None,
     fmr: float = 1e-3,
     metric: str = "cosine",
     seed: int = 0,
 ) -> dict[str, Any] | None:
     """Rates at a threshold chosen on other classes, with intervals over the classes, and the ROC.
 
-    calibration: where to choose the threshold, the validation classes; without, a random half of
-    the classes is given up for it.
+    calibration: the validation classes, to choose the threshold on; without them a random half of
+    the classes is used for it and left out of the test.
 
     >>> rng = np.random.default_rng(0)
     >>> y = np.arange(80) % 8
@@ -123,8 +125,8 @@ def verification(
         on = "a random half of the classes"
     if not (_pairs(calibration[1]) and _pairs(labels)):
         notes.append(
-            "verification: left out, it needs two classes with a pair of samples to choose a "
-            "threshold on and two more to judge it on"
+            "verification: left out, it needs two classes with pairs of samples to choose a "
+            "threshold on and two more to test it on"
         )
         return None
     threshold = roc_curve(*calibration, metric=metric).threshold_at(fmr)
@@ -133,7 +135,7 @@ def verification(
     return {
         "threshold": threshold,
         "calibrated_on": on,
-        "wanted_fmr": fmr,
+        "target_fmr": fmr,
         **rates,
         "auc": roc.auc,
         "eer": roc.eer,
@@ -148,14 +150,14 @@ def open_set(
     labels: Labels,
     notes: list[str],
     *,
-    calibration: Known | None = None,
+    calibration: Part | None = None,
     metric: str = "cosine",
     seed: int = 0,
 ) -> dict[str, Any] | None:
-    """Half of the classes are known by half of their samples; what becomes of all the rest.
+    """Open-set identification: half of the samples of half of the classes are the gallery.
 
-    The threshold lets through 5 % of queries of unknown classes: of the validation classes, or
-    without them of one half of the unknown classes; the others are judged.
+    The threshold accepts 5 % of the queries of unknown classes. It is chosen on the validation
+    classes, or without them on half of the unknown classes; the other half is then tested.
 
     >>> x = torch.eye(4).repeat_interleave(4, 0)
     >>> found = open_set(x, np.repeat(np.arange(4), 4), [])
@@ -164,7 +166,7 @@ def open_set(
     """
     names = np.unique(labels)
     if len(names) < 4 or np.bincount(np.unique(labels, return_inverse=True)[1]).max() < 2:
-        notes.append("open set: left out, it needs four classes, and two samples in a class")
+        notes.append("open set: left out, it needs four classes, one of them with two samples")
         return None
     drawn = np.random.default_rng(seed).permutation(names)
     known, unknown = np.split(drawn, [len(drawn) // 2])
@@ -187,7 +189,7 @@ def open_set(
         threshold,
         metric=metric,
     )
-    return {"threshold": threshold, "wanted_false_alarms": 0.05, **found}
+    return {"threshold": threshold, "target_false_alarms": 0.05, **found}
 
 
 def _pairs(labels: Labels) -> bool:
@@ -196,7 +198,7 @@ def _pairs(labels: Labels) -> bool:
     return len(sizes) > 1 and bool(sizes.max() > 1)
 
 
-def _half_of_classes(vectors: Tensor, labels: Labels, seed: int) -> tuple[Known, Known]:
+def _half_of_classes(vectors: Tensor, labels: Labels, seed: int) -> tuple[Part, Part]:
     """Classes with two samples or more, in two random halves."""
     names, sizes = np.unique(labels, return_counts=True)
     drawn = np.random.default_rng(seed).permutation(names[sizes > 1])

@@ -51,7 +51,7 @@ def contents(
         "plots": plots,
         "map": {"json": _script(drawn_map), "said": _map_words(drawn_map)},
         "cases": _cases(found),
-        "confused": evaluation.trouble["confused"][:SHOWN],
+        "confused": evaluation.problems["confused"][:SHOWN],
         "classes": rows[:ROWS],
         "class_words": _class_words(len(rows)),
         "by_attribute": sorted(
@@ -93,9 +93,9 @@ def _tiles(e: Evaluation) -> Iterator[tuple[str, str]]:
     if e.classification is not None:
         yield percent(1 - e.classification["errors"]["knn"]), "named right by neighbors"
     if e.verification is not None:
-        rate = e.verification["wanted_fmr"]
+        rate = e.verification["target_fmr"]
         yield percent(e.verification["tmr"]), f"true pairs accepted, false-match rate {rate:g}"
-    yield f"{e.trouble['suspect_count']:,}", "suspect labels"
+    yield f"{e.problems['suspect_count']:,}", "suspect labels"
 
 
 def _classes(e: Evaluation) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def _suspects(found: Gathered) -> list[dict[str, Any]]:
     assert table.labels is not None
     lengths = np.linalg.norm(table.vectors, axis=1)
     listed = []
-    for one in found.evaluation.trouble["suspects"][:SHOWN]:
+    for one in found.evaluation.problems["suspects"][:SHOWN]:
         names = [table.class_name(label) == one["suggested"] for label in table.labels.tolist()]
         places = np.flatnonzero(names)
         dots = table.vectors[places] @ table.vectors[one["index"]]
@@ -157,23 +157,23 @@ def _suspects(found: Gathered) -> list[dict[str, Any]]:
 
 
 def _duplicates(found: Gathered) -> list[dict[str, Any]]:
-    part = found.evaluation.trouble["duplicates_within"]
+    part = found.evaluation.problems["duplicates_within"]
     return [
         one
         | {
             "first_uri": _uri(found, one["first"]),
             "second_uri": _uri(found, one["second"], part=part),
         }
-        for one in found.evaluation.trouble["duplicates"][:SHOWN]
+        for one in found.evaluation.problems["duplicates"][:SHOWN]
     ]
 
 
 def _hidden(found: Gathered) -> list[dict[str, Any]]:
     if "test" not in found.pictures:
-        return [one | {"rows": []} for one in found.evaluation.trouble["hidden"][:SHOWN]]
+        return [one | {"rows": []} for one in found.evaluation.problems["hidden"][:SHOWN]]
     return [
         one | {"rows": [[_uri(found, i, side=64) for i in group] for group in one["indices"][:4]]}
-        for one in found.evaluation.trouble["hidden"][:SHOWN]
+        for one in found.evaluation.problems["hidden"][:SHOWN]
     ]
 
 
