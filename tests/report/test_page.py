@@ -108,7 +108,7 @@ def test_one_of_a_thing_is_not_said_as_many(run: Run, tmp_path: Path) -> None:
     page = write_report(EmbeddingTable(np.eye(3), [0, 0, 1]), out=tmp_path)
     text = page.read_text(encoding="utf-8")
     assert "1 query has no other picture of the same class" in text
-    assert "classes with one picture, which has nothing to find: 1" in text
+    assert "classes with a single picture, which has no match: 1" in text
     many = r"\b1 (?:pictures|classes|queries|clusters|seeds|runs|recipes|vectors)\b"
     assert re.findall(many, text) == []
     folder = tmp_path / "run"
