@@ -4,7 +4,7 @@
     python benchmarks/losses.py --device cuda
     python benchmarks/losses.py --losses triplet_all,circle --sizes 512 --json circle.json
 
-Both libraries get the same batches, in turn, in one process. README.md beside this file says how
+Both libraries get the same batches, in turn, in one process. losses.md beside this file says how
 the numbers are taken. Where pytorch-metric-learning is absent only ours are timed.
 """
 
