@@ -23,10 +23,11 @@ from kinspace._core.normalization import unit
 from kinspace.data import Dataset, hold_out_classes, stratified
 from kinspace.evaluation.retrieval import recall_at_k
 from kinspace.models.lda import discriminants
-from kinspace.recipes import changed, read_recipe
+from kinspace.recipes import with_changes, read_recipe
 from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.training.components import make_model, transform_settings
-from kinspace.training.data_parts import open_any, prepare
+from kinspace.data.load import load_dataset
+from kinspace.training.data_parts import prepare
 from kinspace.training.embedding import embed_all
 from kinspace.training.settings import run_settings
 
@@ -36,7 +37,7 @@ RESTS = (0.0, 0.1, 1.0)  # 1: all directions, whitened
 
 def features_of(options: argparse.Namespace) -> tuple[Tensor, Dataset]:
     """Of the training part, and the part."""
-    recipe = changed(
+    recipe = with_changes(
         read_recipe("softmax"),
         {
             "model.backbone": "googlenet",
@@ -51,7 +52,7 @@ def features_of(options: argparse.Namespace) -> tuple[Tensor, Dataset]:
     settings = run_settings({"device": options.device})
     split = "zero_shot" if options.classes else "official"
     transform = transform_settings(recipe, model)
-    train = prepare(open_any(options.data), split, transform, settings, validation=0).train
+    train = prepare(load_dataset(options.data), split, transform, settings, validation=0).train
     model.to(train.device)
     return embed_all(model, train, batch_size=64, what="features").cpu(), train.dataset
 

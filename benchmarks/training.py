@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from setting import setting
 
-from kinspace.data import Dataset, cache_in_memory, from_arrays, open_data
-from kinspace.recipes import Recipe, changed, read_recipe
+from kinspace.data import Dataset, cache_in_memory, from_arrays, load_dataset
+from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.training.components import (
     make_model,
     make_plan,
@@ -95,7 +95,7 @@ def waited(device: torch.device) -> None:
 
 def pictures(options: argparse.Namespace) -> Dataset:
     if options.data:
-        return open_data(options.data)
+        return load_dataset(options.data)
     rng = np.random.default_rng(0)
     side, count = options.resize, options.classes * 60
     array = rng.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
@@ -128,7 +128,7 @@ def main() -> None:
     parser = arguments()
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    recipe = changed(
+    recipe = with_changes(
         read_recipe(options.method),
         {
             "model.backbone": options.backbone,

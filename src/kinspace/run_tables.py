@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from kinspace._core.json_files import write_json
 from kinspace.data import Dataset
-from kinspace.data.fingerprint import fingerprint
-from kinspace.data.pictures import FilePictures, Pictures, SomePictures
+from kinspace.data.pictures import fingerprint
+from kinspace.data.pictures import FilePictures, Pictures, PictureSubset
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.summary import Status
 from kinspace.models import make_embedder
@@ -27,7 +27,8 @@ from kinspace.recipes import Recipe
 from kinspace.run import Run
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import transform_settings
-from kinspace.training.data_parts import DataPart, open_any, prepare, split_names
+from kinspace.training.data_parts import DataPart, prepare, split_names
+from kinspace.data.load import load_dataset
 from kinspace.training.embedding import embed_all
 from kinspace.training.final_evaluation import Pixels
 from kinspace.training.settings import run_settings
@@ -122,7 +123,7 @@ def table_of(dataset: Dataset, vectors: Tensor | np.ndarray[Any, Any]) -> Embedd
 
 def _paths(pictures: Pictures) -> tuple[str, ...] | None:
     places: Sequence[int] = range(len(pictures))
-    while isinstance(pictures, SomePictures):
+    while isinstance(pictures, PictureSubset):
         places = [pictures.places[place] for place in places]
         pictures = pictures.whole
     if not isinstance(pictures, FilePictures):
@@ -132,14 +133,14 @@ def _paths(pictures: Pictures) -> tuple[str, ...] | None:
 
 def _opened(run: Run, data: Any) -> Dataset:
     if data is not None:
-        return open_any(data)
+        return load_dataset(data)
     if (run.folder / "hierarchy.json").exists():
         raise ValueError(
             f"{run.folder}: a run of kinspace hierarchy, on merged classes; its hierarchy.json "
             "has what it found; to judge it on other classes, say which data: DATA"
         )
     try:
-        return open_any(run.about["data"])
+        return load_dataset(run.about["data"])
     except ValueError as error:
         raise ValueError(
             f"{run.folder}: its data cannot be opened ({error}); say where it is now: DATA"

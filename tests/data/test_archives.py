@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from kinspace.data import from_archive, from_folder, open_data
+from kinspace.data import from_archive, from_folder, load_dataset
 from odd_pictures import scene, write_clean
 
 KINDS = ("zip", "tar", "tar.gz", "tgz", "tar.bz2", "tar.xz")
@@ -50,7 +50,7 @@ def _content(dataset: Any) -> dict[str, tuple[str, bytes]]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("inside", ["", "photos/", "my data/photos/"])
 def test_an_archive_is_the_folder_it_holds(photos: Path, kind: str, inside: str) -> None:
-    data = open_data(_pack(photos, kind, inside=inside))
+    data = load_dataset(_pack(photos, kind, inside=inside))
     assert data.name == "packed"
     assert data.class_names == ("kind 0", "kind 1", "kind 2")
     assert _content(data) == _content(from_folder(photos))
@@ -149,8 +149,8 @@ def test_broken_and_empty_archives_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.tar.gz").write_bytes(b"\x1f\x8bno archive")
     for name in ("a.zip", "b.tar.gz"):
         with pytest.raises(ValueError, match="got one that cannot be read"):
-            open_data(tmp_path / name)
+            load_dataset(tmp_path / name)
     with zipfile.ZipFile(tmp_path / "c.zip", "w"):
         pass
     with pytest.raises(ValueError, match="got no files"):
-        open_data(tmp_path / "c.zip")
+        load_dataset(tmp_path / "c.zip")

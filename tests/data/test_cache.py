@@ -18,23 +18,22 @@ from torch.utils.data import BatchSampler
 from torchvision.transforms.v2 import functional as tv
 
 from kinspace.data import cache as cache_module
-from kinspace.data.archive_pictures import ArchivePictures
+from kinspace.data.archives import ArchivePictures
 from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
 from kinspace.data.crops import center_crops, crop_batch
-from kinspace.data.dataloader import Batch, CachedLoader, PictureLoader, in_order
+from kinspace.data.dataloader import Batch, CachedLoader, PictureLoader, sequential_batches
 from kinspace.data.dataset import Dataset, from_names
-from kinspace.data.fingerprint import fingerprint
-from kinspace.data.pictures import ArrayPictures, FilePictures, SomePictures
+from kinspace.data.pictures import ArrayPictures, FilePictures, PictureSubset, fingerprint
 from kinspace.data.splits import zero_shot
 from kinspace.data.standard.picture_files import JoinedArchives
 from kinspace.data.transforms import Square, TransformSettings, eval_transform, train_transform
-from kinspace.data.unreadable import BadPictures
-from kinspace.data.validation import usable
+from kinspace.data.unreadable import UnreadablePictures
+from kinspace.data.validation import drop_unreadable
 from kinspace.samplers import classes_by_samples
 
 COUNT = 24
 SETTINGS = TransformSettings(size=28, resize=32)
-IN_ORDER = in_order(COUNT, 10)
+IN_ORDER = sequential_batches(COUNT, 10)
 
 
 @pytest.fixture
@@ -166,21 +165,23 @@ def test_all_bad_pictures_are_listed_and_no_cache_is_left(
     path_of(photos, 2).write_bytes(b"")
     path_of(photos, 7).write_text("hello")
     path_of(photos, 20).unlink()
-    with pytest.raises(BadPictures, match="3 of 24 pictures cannot be read") as caught:
+    with pytest.raises(UnreadablePictures, match="3 of 24 pictures cannot be read") as caught:
         cache_on_disk(photos, tmp_path / "caches" / "moths", SETTINGS, workers=workers)
     assert list(caught.value.bad) == [2, 7, 20]
     for line in ("photo 02.png: empty file", "photo 07.png: not a picture", "photo 20.png: No"):
         assert line in str(caught.value)
     assert list((tmp_path / "caches").iterdir()) == []
     assert pickle.loads(pickle.dumps(caught.value)).bad.keys() == caught.value.bad.keys()
-    with pytest.raises(BadPictures):
+    with pytest.raises(UnreadablePictures):
         cache_in_memory(photos, SETTINGS)
 
 
 def test_the_error_counts_what_it_does_not_list(photos: Dataset) -> None:
     for index in range(22):
         path_of(photos, index).write_bytes(b"")
-    with pytest.raises(BadPictures, match=r"photo 19\.png: empty file\n  and 2 more") as caught:
+    with pytest.raises(
+        UnreadablePictures, match=r"photo 19\.png: empty file\n  and 2 more"
+    ) as caught:
         cache_in_memory(photos, SETTINGS)
     assert len(caught.value.bad) == 22
 
@@ -202,16 +203,16 @@ def test_several_processes_fill_the_same_memory_and_the_same_file(
 def test_a_data_set_goes_on_without_the_pictures_its_cache_could_not_read(photos: Dataset) -> None:
     path_of(photos, 2).write_bytes(b"")
     path_of(photos, 7).write_text("hello")
-    with pytest.raises(BadPictures, match=r"go on without them: --skip-bad$") as caught:
+    with pytest.raises(UnreadablePictures, match=r"go on without them: --skip-bad$") as caught:
         cache_in_memory(photos, SETTINGS)
-    good = usable(photos, caught.value)
+    good = drop_unreadable(photos, caught.value)
     kept = [index for index in range(COUNT) if index not in (2, 7)]
-    assert good.places_in(photos).tolist() == kept
+    assert good.indices_in(photos).tolist() == kept
     assert torch.equal(cache_in_memory(good, SETTINGS).labels, photos.labels[kept])
     with pytest.raises(
         ValueError, match="found in these 22 pictures of 'pictures', got that of 24"
     ):
-        usable(good, caught.value)
+        drop_unreadable(good, caught.value)
 
 
 # parts of a cache
@@ -330,7 +331,7 @@ def test_fingerprints_follow_the_content_of_arrays_archives_and_parts(
     assert fingerprint(ArrayPictures(array.copy())) == before
     array[2, 0, 0] = 1
     assert fingerprint(ArrayPictures(array)) != before
-    assert fingerprint(SomePictures(ArrayPictures(array), [0, 1, 2])) == fingerprint(
+    assert fingerprint(PictureSubset(ArrayPictures(array), [0, 1, 2])) == fingerprint(
         ArrayPictures(array)
     )
     archive = tmp_path / "set.zip"
@@ -459,10 +460,10 @@ def test_a_bad_picture_stops_the_workers_with_its_name(photos: Dataset) -> None:
     ("count", "batch_size", "sizes"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (2, 5, [2]), (0, 5, [])]
 )
 def test_in_order_gives_every_sample_once(count: int, batch_size: int, sizes: list[int]) -> None:
-    batches = in_order(count, batch_size)
+    batches = sequential_batches(count, batch_size)
     assert [len(batch) for batch in batches] == sizes
     assert list(chain(*batches)) == list(range(count))
-    shares = [in_order(count, batch_size, rank=rank, world_size=3) for rank in range(3)]
+    shares = [sequential_batches(count, batch_size, rank=rank, world_size=3) for rank in range(3)]
     assert list(chain(*chain(*shares))) == list(range(count))
     amounts = [sum(map(len, share)) for share in shares]
     assert max(amounts) - min(amounts) <= 1
@@ -494,7 +495,7 @@ def test_the_gpu_makes_the_batches_that_the_cpu_makes(
     settings = TransformSettings(size=28, resize=32, rescale=rescale)
     if part:
         cache = cache.part(photos.subset(list(range(COUNT))[::-2]), photos)
-    batches = in_order(len(cache), 10) * 5
+    batches = sequential_batches(len(cache), 10) * 5
     there = CachedLoader(cache.to(home), batches, settings, device="cuda", seed=1)
     here = CachedLoader(cache, batches, settings, seed=1)
     for one, other in zip(there, here, strict=True):

@@ -7,7 +7,14 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from kinspace.data import BadPictures, check, from_arrays, from_folder, require_good, usable
+from kinspace.data import (
+    UnreadablePictures,
+    check,
+    drop_unreadable,
+    from_arrays,
+    from_folder,
+    require_readable,
+)
 from kinspace.data.duplicates import MOST_DIFFERENCE, MOST_OF_CONTRAST, find_groups
 from kinspace.data.validation_report import check_table
 from odd_pictures import ODD, encoded, scene, write_bad, write_clean, write_odd
@@ -32,8 +39,8 @@ def test_a_clean_folder_is_good(clean: Path) -> None:
     assert result.duplicates == ()
     assert result.class_sizes == (3, 3, 3)
     assert result.gini == 0
-    require_good(data, result)
-    assert usable(data, result) is data
+    require_readable(data, result)
+    assert drop_unreadable(data, result) is data
     assert "nothing is wrong" in _printed(result)
 
 
@@ -48,7 +55,7 @@ def test_every_bad_file_is_listed_with_its_reason(clean: Path) -> None:
         assert bad[Path(file.name).name] in file.reason
         assert file.label == "kind 0"
         assert file.name in printed
-    left = usable(data, result)
+    left = drop_unreadable(data, result)
     assert len(left) == 9
     assert [left[i][1] for i in range(9)] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
@@ -58,8 +65,8 @@ def test_training_stops_with_the_first_twenty_and_the_count(tmp_path: Path) -> N
     for i in range(25):
         (tmp_path / "kind 1" / f"bad {i:02}.jpg").write_bytes(b"")
     data = from_folder(tmp_path)
-    with pytest.raises(BadPictures, match="25 of 34 pictures cannot be read") as caught:
-        require_good(data, check(data))
+    with pytest.raises(UnreadablePictures, match="25 of 34 pictures cannot be read") as caught:
+        require_readable(data, check(data))
     text = str(caught.value)
     assert text.count("empty file") == 20
     assert "and 5 more" in text
@@ -147,7 +154,7 @@ def test_classes_with_one_good_picture_or_none_are_named(clean: Path) -> None:
     result = check(from_folder(clean))
     assert result.singletons == ("lonely",)
     assert result.emptied == ("broken",)
-    assert usable(from_folder(clean), result).class_names == (
+    assert drop_unreadable(from_folder(clean), result).class_names == (
         "kind 0", "kind 1", "kind 2", "lonely",
     )  # fmt: skip
     assert "1 class with one good picture only" in _printed(result)
@@ -185,7 +192,7 @@ def test_the_result_of_another_data_set_is_refused(clean: Path) -> None:
     data = from_folder(clean)
     result = check(data)
     with pytest.raises(ValueError, match="found in these 3 pictures"):
-        usable(data.subset([0, 1, 2]), result)
+        drop_unreadable(data.subset([0, 1, 2]), result)
 
 
 def test_a_set_with_no_good_picture_cannot_be_used(tmp_path: Path) -> None:
@@ -195,4 +202,4 @@ def test_a_set_with_no_good_picture_cannot_be_used(tmp_path: Path) -> None:
     assert result.sizes is None
     assert "bad files" in _printed(result)
     with pytest.raises(ValueError, match="expected a picture that can be read, got none"):
-        usable(data, result)
+        drop_unreadable(data, result)

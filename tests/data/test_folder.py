@@ -5,7 +5,7 @@ import pytest
 
 from kinspace.data import from_folder, official, zero_shot
 from kinspace.data.dataset import natural_order
-from kinspace.data.unreadable import BadPicture
+from kinspace.data.unreadable import UnreadablePicture
 from odd_pictures import scene, write_bad, write_clean
 
 
@@ -64,7 +64,7 @@ def test_hidden_files_and_clutter_are_left_out_and_nothing_else(tmp_path: Path) 
     (tmp_path / "kind 0" / "notes.txt").write_text("not a picture")
     data = from_folder(tmp_path)
     assert _names(data) == ["kind 0/0.png", "kind 0/notes.txt", "kind 1/0.png"]
-    with pytest.raises(BadPicture, match=r"notes\.txt"):
+    with pytest.raises(UnreadablePicture, match=r"notes\.txt"):
         data[1]
 
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from kinspace.data import digits_dataset, from_arrays, moths_dataset, open_data
+from kinspace.data import digits_dataset, from_arrays, load_dataset, moths_dataset
 from kinspace.data.dataset import Dataset
 from kinspace.data.standard import STANDARD_SETS
 from odd_pictures import scene, write_clean
 
 
 def test_digits_are_built_in() -> None:
-    digits = open_data("digits")
+    digits = load_dataset("digits")
     assert digits.name == "digits"
     image, label, _ = digits[0]
     assert label == 0
@@ -34,9 +34,9 @@ def test_moths_have_species_genera_and_attributes(tmp_path: Path) -> None:
 def test_folders_tables_and_paths_of_either_type_are_opened(tmp_path: Path) -> None:
     write_clean(tmp_path / "photos")
     (tmp_path / "photos.csv").write_text("path,label\nphotos/kind 0/0.png,a\n")
-    assert len(open_data(tmp_path / "photos")) == 9
-    assert len(open_data(f"{tmp_path}/photos/")) == 9
-    assert len(open_data(str(tmp_path / "photos.csv"))) == 1
+    assert len(load_dataset(tmp_path / "photos")) == 9
+    assert len(load_dataset(f"{tmp_path}/photos/")) == 9
+    assert len(load_dataset(str(tmp_path / "photos.csv"))) == 1
 
 
 def test_a_folder_named_like_a_built_in_set_is_never_taken_for_it(
@@ -45,9 +45,9 @@ def test_a_folder_named_like_a_built_in_set_is_never_taken_for_it(
     write_clean(tmp_path / "digits")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"write '\./digits' for the one here, 'digits:' for"):
-        open_data("digits")
-    assert len(open_data("./digits")) == 9
-    assert len(open_data("digits:")) == 1797
+        load_dataset("digits")
+    assert len(load_dataset("./digits")) == 9
+    assert len(load_dataset("digits:")) == 1797
 
 
 def test_a_standard_set_is_named_with_its_folder(
@@ -58,7 +58,7 @@ def test_a_standard_set_is_named_with_its_folder(
         return digits_dataset()
 
     monkeypatch.setitem(STANDARD_SETS, "cub200", fake)  # type: ignore[arg-type]
-    assert len(open_data(f"cub200:{tmp_path}")) == 1797
+    assert len(load_dataset(f"cub200:{tmp_path}")) == 1797
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_cannot_be_opened_says_what_was_tried(
     write_clean(tmp_path / "photos")
     scene(0).save(tmp_path / "one.png")
     with pytest.raises(ValueError, match=message):
-        open_data(source.format(tmp_path))
+        load_dataset(source.format(tmp_path))
 
 
 def test_arrays_and_tensors_are_pictures() -> None:

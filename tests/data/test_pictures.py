@@ -11,9 +11,9 @@ from PIL import Image, features
 
 from kinspace.data import archive_pictures as packing
 from kinspace.data import pictures
-from kinspace.data.archive_pictures import ArchivePictures
-from kinspace.data.pictures import ArrayPictures, FilePictures, SomePictures, decode
-from kinspace.data.unreadable import BadPicture
+from kinspace.data.archives import ArchivePictures
+from kinspace.data.pictures import ArrayPictures, FilePictures, PictureSubset, decode
+from kinspace.data.unreadable import UnreadablePicture
 from odd_pictures import BAD, ODD, bomb, corners, encoded, scene, write_bad, write_odd
 
 
@@ -40,7 +40,7 @@ def test_whatever_the_file_holds_becomes_8_bit_rgb(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_read_says_its_name_and_why(name: str) -> None:
     data, reason = BAD[name]
-    with pytest.raises(BadPicture, match=reason) as caught:
+    with pytest.raises(UnreadablePicture, match=reason) as caught:
         decode(io.BytesIO(data()), name)
     assert caught.value.name == name
     assert str(caught.value).startswith(name)
@@ -48,9 +48,9 @@ def test_what_cannot_be_read_says_its_name_and_why(name: str) -> None:
 
 def test_missing_and_forbidden_files_say_so(tmp_path: Path) -> None:
     for name, reason in write_bad(tmp_path).items():
-        with pytest.raises(BadPicture, match=reason):
+        with pytest.raises(UnreadablePicture, match=reason):
             FilePictures([tmp_path / name]).read(0)
-    with pytest.raises(BadPicture, match="Is a directory"):
+    with pytest.raises(UnreadablePicture, match="Is a directory"):
         FilePictures([tmp_path]).read(0)
 
 
@@ -102,13 +102,13 @@ def test_garbage_in_place_of_exif_does_not_spoil_the_picture() -> None:
 
 def test_a_bomb_is_refused_before_it_takes_memory() -> None:
     assert len(bomb()) < 200
-    with pytest.raises(BadPicture, match="bomb"):
+    with pytest.raises(UnreadablePicture, match="bomb"):
         _decoded(bomb())
 
 
 def test_a_picture_just_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "MOST_PIXELS", 48 * 48 - 1)
-    with pytest.raises(BadPicture, match="48 x 48 pixels"):
+    with pytest.raises(UnreadablePicture, match="48 x 48 pixels"):
         _decoded(encoded(scene(0), "png"))
 
 
@@ -122,7 +122,7 @@ def test_a_huge_member_of_an_archive_is_refused(
         packed_tar.add(tmp_path / "zeros.jpg", "a/zeros.jpg")
     monkeypatch.setattr(packing, "MOST_BYTES", 9_999)
     for name in ("a.zip", "a.tar.gz"):
-        with pytest.raises(BadPicture, match="10,000 bytes, a bomb"):
+        with pytest.raises(UnreadablePicture, match="10,000 bytes, a bomb"):
             ArchivePictures(tmp_path / name, ["a/zeros.jpg"]).read(0)
 
 
@@ -133,21 +133,21 @@ def test_damage_inside_an_archive_is_a_bad_picture(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[100:140] = bytes(40)
     path.write_bytes(data)
-    with pytest.raises(BadPicture, match="cannot be unpacked"):
+    with pytest.raises(UnreadablePicture, match="cannot be unpacked"):
         ArchivePictures(path, ["a/1.bmp"]).read(0)
-    with pytest.raises(BadPicture, match=r"a\.zip/b\.jpg: cannot be unpacked"):
+    with pytest.raises(UnreadablePicture, match=r"a\.zip/b\.jpg: cannot be unpacked"):
         ArchivePictures(path, ["b.jpg"]).read(0)
 
 
 def test_a_bad_picture_crosses_to_another_process() -> None:
-    error = pickle.loads(pickle.dumps(BadPicture("a.jpg", "empty file")))
+    error = pickle.loads(pickle.dumps(UnreadablePicture("a.jpg", "empty file")))
     assert (error.name, error.reason, str(error)) == ("a.jpg", "empty file", "a.jpg: empty file")
 
 
 def test_pictures_in_files_travel_by_pickle_and_know_their_names(tmp_path: Path) -> None:
     names = write_odd(tmp_path / "a b")
     files = FilePictures([tmp_path / "a b" / name for name in names], root=tmp_path)
-    some = pickle.loads(pickle.dumps(SomePictures(files, [2, 0])))
+    some = pickle.loads(pickle.dumps(PictureSubset(files, [2, 0])))
     assert [some.name(i) for i in range(len(some))] == [f"a b/{names[2]}", f"a b/{names[0]}"]
     assert some.read(1).size == (48, 48)
 
@@ -171,5 +171,5 @@ def test_a_locked_file_says_permission_denied(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     scene(0).save(path)
     path.chmod(0)
-    with pytest.raises(BadPicture, match="Permission denied"):
+    with pytest.raises(UnreadablePicture, match="Permission denied"):
         FilePictures([path]).read(0)

@@ -3,7 +3,8 @@ from functools import partial
 
 import pytest
 
-from kinspace.data.process_pool import chunks, cores, in_processes
+from kinspace._core.cpus import cpu_count
+from kinspace.data.process_pool import chunks, process_map
 
 
 @pytest.mark.parametrize(
@@ -16,11 +17,11 @@ def test_chunks_hold_everything_once_in_order(begin: int, end: int, workers: int
 
 
 def test_processes_give_their_results_in_order() -> None:
-    assert 1 <= cores() <= (os.cpu_count() or 1)
-    assert list(in_processes(partial(pow, 2), range(5), 2, what="count")) == [1, 2, 4, 8, 16]
-    assert list(in_processes(partial(pow, 2), [], 2, what="count")) == []
+    assert 1 <= cpu_count() <= (os.cpu_count() or 1)
+    assert list(process_map(partial(pow, 2), range(5), 2, what="count")) == [1, 2, 4, 8, 16]
+    assert list(process_map(partial(pow, 2), [], 2, what="count")) == []
 
 
 def test_processes_that_die_are_an_error_that_says_what_to_do() -> None:
     with pytest.raises(RuntimeError, match=r"that count ended early; .*pass workers=1"):
-        list(in_processes(partial(os._exit), [1, 1], 2, what="count"))
+        list(process_map(partial(os._exit), [1, 1], 2, what="count"))

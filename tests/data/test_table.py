@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from kinspace.data import from_table
-from kinspace.data.columns import MOST_WORDS
-from kinspace.data.unreadable import BadPicture
+from kinspace.data.attribute_columns import MOST_WORDS
+from kinspace.data.unreadable import UnreadablePicture
 from odd_pictures import scene
 
 
@@ -81,7 +81,7 @@ def test_other_columns_are_attributes(photos: Path) -> None:
 def test_a_file_that_is_there_but_bad_is_left_to_the_check(photos: Path) -> None:
     (photos / "folder.jpg").mkdir()
     data = from_table(_table(photos, "path,label\nfolder.jpg,a\n"))
-    with pytest.raises(BadPicture, match="Is a directory"):
+    with pytest.raises(UnreadablePicture, match="Is a directory"):
         data[0]
 
 

@@ -22,7 +22,7 @@ from kinspace.models import (
     make_embedder,
     save_weights,
 )
-from kinspace.recipes import changed, read_recipe
+from kinspace.recipes import read_recipe, with_changes
 from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.step import Precision
 
@@ -312,7 +312,7 @@ def test_calibration_counts_the_layers_of_all_learners() -> None:
 )
 def test_a_recipe_whose_learners_do_not_fit_says_so(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        changed(read_recipe("contrastive"), {f"model.{key}": v for key, v in changes.items()})
+        with_changes(read_recipe("contrastive"), {f"model.{key}": v for key, v in changes.items()})
 
 
 def test_a_model_whose_learners_do_not_fit_says_so() -> None:

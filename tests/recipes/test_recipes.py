@@ -13,22 +13,21 @@ from kinspace.clustering import ClusterIndex
 from kinspace.losses import LOSSES
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.recipes import (
-    LossPart,
-    ModelPart,
-    OptimizerPart,
+    LossConfig,
+    ModelConfig,
+    OptimizerConfig,
     Range,
     Recipe,
-    RegularizerPart,
-    SamplerPart,
-    changed,
+    RegularizerConfig,
+    SamplerConfig,
     describe,
     parse_set,
     read_recipe,
     recipe_names,
+    with_changes,
     with_loss,
     with_regularizers,
 )
-from kinspace.recipes.recipe import PARTS
 from kinspace.samplers import SAMPLERS
 
 FOLDER = Path(__file__).parents[2] / "src/kinspace/recipes"
@@ -111,7 +110,7 @@ def test_a_default_says_only_what_differs(name: str) -> None:
     table = tomllib.loads((FOLDER / f"defaults/{name}.toml").read_text(encoding="utf-8"))
     options = read_recipe(name).loss.name
     assert len((FOLDER / f"defaults/{name}.toml").read_text().splitlines()) <= 36
-    for key, part in PARTS.items():
+    for key, part in SECTIONS.items():
         plain = asdict(part(options) if key == "loss" else part())
         for option, value in table.get(key, {}).items():
             same = option in plain and plain[option] == value
@@ -265,9 +264,9 @@ def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
 
 def test_parts_made_in_python_are_checked_alike() -> None:
     with pytest.raises(ValueError, match="lr: expected a finite number, got '3'"):
-        OptimizerPart(lr="3")  # type: ignore[arg-type]
+        OptimizerConfig(lr="3")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="centers: unknown centers 'proxy'"):
-        RegularizerPart("density", centers="proxy")
+        RegularizerConfig("density", centers="proxy")
     with pytest.raises(ValueError, match="choices: expected one or more, and no log"):
         Range(choices=())
 
@@ -287,8 +286,8 @@ def test_odd_texts_and_numbers_survive_the_round_trip(tmp_path: Path) -> None:
         name='a "quoted" \\ name',
         about="tab\t, line\n, delete \x7f, é, 蛾, #no comment",
         source="= [loss]",
-        loss=LossPart("multi_similarity", {"mining_margin": None, "beta": 1e22}),
-        model=ModelPart(
+        loss=LossConfig("multi_similarity", {"mining_margin": None, "beta": 1e22}),
+        model=ModelConfig(
             backbone="timm:resnet18", options={"drop rate": 1e-300, "deep": {"a": [1]}}
         ),
         tune={"optimizer.lr": Range(low=1e-5, high=1, log=True)},
@@ -334,7 +333,7 @@ def test_set_without_key_or_value_is_an_error(text: str) -> None:
 
 def test_changes_are_made_in_the_copy_only() -> None:
     recipe = read_recipe("density")
-    new = changed(
+    new = with_changes(
         recipe,
         {
             "loss.margin": 2,
@@ -346,8 +345,8 @@ def test_changes_are_made_in_the_copy_only() -> None:
         },
     )
     assert recipe == read_recipe("density")
-    assert new.loss == LossPart("triplet", {"margin": 2.0, "reduction": "mean_active"})
-    assert new.regularizers == (RegularizerPart("density", 5.0, options={"eta": 1.0}),)
+    assert new.loss == LossConfig("triplet", {"margin": 2.0, "reduction": "mean_active"})
+    assert new.regularizers == (RegularizerConfig("density", 5.0, options={"eta": 1.0}),)
     assert (new.schedule.steps, new.model.options, new.model.start_norm) == (7, {"width": 8}, None)
 
 
@@ -368,7 +367,7 @@ def test_changes_are_made_in_the_copy_only() -> None:
 )
 def test_a_wrong_change_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        changed(read_recipe("almn_cub200"), changes)
+        with_changes(read_recipe("almn_cub200"), changes)
 
 
 def test_the_learners_of_a_loss_are_those_of_the_model() -> None:
@@ -376,17 +375,17 @@ def test_the_learners_of_a_loss_are_those_of_the_model() -> None:
     with pytest.raises(
         ValueError, match=r"model\.groups: expected the learners of the loss 'bier', 4"
     ):
-        changed(recipe, {"loss.groups": 4})
-    new = changed(recipe, {"loss.groups": [32, 96], "model.groups": [32, 96]})
+        with_changes(recipe, {"loss.groups": 4})
+    new = with_changes(recipe, {"loss.groups": [32, 96], "model.groups": [32, 96]})
     assert new.model.groups == new.loss.options["groups"] == (32, 96)
 
 
 def test_another_sampler_begins_with_its_own_options_and_takes_the_index_along() -> None:
     recipe = read_recipe("magnet_pets")
-    new = changed(recipe, {"sampler.name": "random"})
-    assert (new.sampler, new.index) == (SamplerPart("random"), None)
+    new = with_changes(recipe, {"sampler.name": "random"})
+    assert (new.sampler, new.index) == (SamplerConfig("random"), None)
     assert set(new.tune) == {"optimizer.lr", "loss.alpha"}
-    back = changed(new, {"sampler.name": "neighborhoods", "index.clusters": "auto"})
+    back = with_changes(new, {"sampler.name": "neighborhoods", "index.clusters": "auto"})
     assert back.index is not None
     assert back.index.clusters == "auto"
 
@@ -394,7 +393,7 @@ def test_another_sampler_begins_with_its_own_options_and_takes_the_index_along()
 def test_a_weights_file_goes_before_pretrained_weights() -> None:
     recipe = read_recipe("almn_cub200")
     assert recipe.model.pretrained
-    new = changed(recipe, {"model.weights": "bvlc.safetensors"})
+    new = with_changes(recipe, {"model.weights": "bvlc.safetensors"})
     assert (new.model.weights, new.model.pretrained) == ("bvlc.safetensors", False)
 
 
@@ -407,12 +406,12 @@ def test_a_weights_file_goes_before_pretrained_weights() -> None:
     ],
 )
 def test_a_backbone_with_weights_is_tuned_not_trained_anew(changes: dict[str, Any]) -> None:
-    recipe = changed(read_recipe("n_pair"), changes)
+    recipe = with_changes(read_recipe("n_pair"), changes)
     assert recipe.model.pretrained == ("model.weights" not in changes)
     assert (recipe.optimizer.lr, recipe.optimizer.head, recipe.optimizer.loss) == (3e-5, 10, 100)
     assert (recipe.model.normalize, recipe.model.length) == (True, 6.0)  # n_pair's own
-    assert changed(recipe, {"loss.norm_weight": 0.0}).optimizer == recipe.optimizer
-    asked = changed(read_recipe("n_pair"), {**changes, "optimizer.lr": 0.01})
+    assert with_changes(recipe, {"loss.norm_weight": 0.0}).optimizer == recipe.optimizer
+    asked = with_changes(read_recipe("n_pair"), {**changes, "optimizer.lr": 0.01})
     assert (asked.optimizer.lr, asked.optimizer.head) == (0.01, 10)
 
 
@@ -423,7 +422,7 @@ def test_a_backbone_without_weights_is_trained_as_the_recipe_says() -> None:
         {"model.backbone": "resnet18", "model.pretrained": False},
         {"model.dim": 64},
     ):
-        new = changed(recipe, changes)
+        new = with_changes(recipe, changes)
         assert not new.model.pretrained
         assert (new.optimizer, new.warm_start) == (recipe.optimizer, recipe.warm_start)
 
@@ -436,8 +435,8 @@ def test_fine_tuning_sets_what_a_recipe_has() -> None:
 
 def test_another_loss_has_its_defaults_and_the_rest_stays() -> None:
     recipe = read_recipe("almn_cub200")
-    assert with_loss(recipe, "n_pair") == replace(recipe, loss=LossPart("n_pair"))
-    assert changed(recipe, {"loss.name": "n_pair"}) == with_loss(recipe, "n_pair")
+    assert with_loss(recipe, "n_pair") == replace(recipe, loss=LossConfig("n_pair"))
+    assert with_changes(recipe, {"loss.name": "n_pair"}) == with_loss(recipe, "n_pair")
     with pytest.raises(ValueError, match="--loss: unknown loss 'npair'; did you mean 'n_pair'"):
         with_loss(recipe, "npair")
 

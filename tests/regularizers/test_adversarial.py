@@ -10,7 +10,7 @@ import kinspace
 import loops
 from batches import random_batch
 from gradients import disagreement, evaluate
-from kinspace.recipes import changed, read_recipe, with_regularizers
+from kinspace.recipes import read_recipe, with_changes, with_regularizers
 from kinspace.regularizers import Adversarial, adversarial_penalty
 from kinspace.training import components
 from kinspace.training.checkpoint import read_checkpoint
@@ -128,7 +128,7 @@ def test_a_run_trains_the_regressors_and_keeps_them(tmp_path: Path) -> None:
     recipe = with_regularizers(read_recipe("bier"), ["adversarial:0.5"])
     sizes = ("loss.groups", "model.groups", "regularizers.adversarial.groups")
     few = {"model.dim": 9, "schedule.steps": 3, "regularizers.adversarial.width": 8}
-    recipe = changed(recipe, {key: [2, 3, 4] for key in sizes} | few)
+    recipe = with_changes(recipe, {key: [2, 3, 4] for key in sizes} | few)
     data = torch.utils.data.TensorDataset(torch.randn(48, 6), torch.arange(48) % 8)
     torch.manual_seed(0)
     run = kinspace.train(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kinspace.data import open_data
+from kinspace.data import load_dataset
 from kinspace.evaluation.comparison import compare
 from kinspace.evaluation.hierarchy_experiment import recover_hierarchy
 from kinspace.evaluation.merged_classes import recovery_error
@@ -81,7 +81,7 @@ def test_hierarchy_recovery_trains_on_pairs_and_judges_on_the_true_classes(
     assert json.loads((run.folder / "hierarchy.json").read_text()) == found
 
     # the same from the pictures' own folders: what is judged are the true classes
-    whole = open_data(str(photos))
+    whole = load_dataset(str(photos))
     pair_of = {
         one: number
         for number, pair in enumerate(found["merged_classes"])
@@ -106,7 +106,7 @@ def test_hierarchy_recovery_trains_on_pairs_and_judges_on_the_true_classes(
 
 
 def test_of_an_odd_number_of_classes_one_stays_alone(photos: Path, tmp_path: Path) -> None:
-    some = open_data(str(photos)).subset(list(range(5 * 16)))
+    some = load_dataset(str(photos)).subset(list(range(5 * 16)))
     changes = QUICK | {"schedule.steps": 2}
     del changes["validation.fraction"]
     options = OPTIONS | {"baselines": False, "cache": str(tmp_path / "cache")}
@@ -120,6 +120,6 @@ def test_of_an_odd_number_of_classes_one_stays_alone(photos: Path, tmp_path: Pat
 
 
 def test_hierarchy_needs_classes_to_merge(photos: Path) -> None:
-    few = open_data(str(photos)).subset(list(range(40)))
+    few = load_dataset(str(photos)).subset(list(range(40)))
     with pytest.raises(ValueError, match="at least 4 classes to merge in pairs, got 3"):
         recover_hierarchy(few)

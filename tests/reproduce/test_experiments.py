@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kinspace.data.load import BUILT_IN
+from kinspace.data.built_in import BUILT_IN_SETS
 from kinspace.data.standard import STANDARD_SETS
-from kinspace.recipes import Recipe, changed, parse_set, read_recipe, with_regularizers
+from kinspace.recipes import Recipe, parse_set, read_recipe, with_changes, with_regularizers
 from kinspace.reproduce import (
     Experiment,
     experiment_names,
@@ -36,7 +36,7 @@ def test_all_rows_are_valid_recipes_on_every_set_with_numbers(name: str) -> None
     printed = [each for row in experiment.rows for each in row.printed]
     printed += experiment.untrained or ()
     sets = {experiment.data, *experiment.sets, *(each.data for each in printed)}
-    assert sets <= {*STANDARD_SETS, *BUILT_IN}
+    assert sets <= {*STANDARD_SETS, *BUILT_IN_SETS}
     for data in sets:
         for row in experiment.rows:
             recipe = recipe_of(experiment, row, data)
@@ -78,7 +78,7 @@ def test_the_command_of_a_job_makes_its_very_recipe() -> None:
             made = read_recipe(given["--method"][0])
             if "--regularizer" in given:
                 made = with_regularizers(made, given["--regularizer"])
-            made = changed(made, dict(parse_set(text) for text in given["--set"]))
+            made = with_changes(made, dict(parse_set(text) for text in given["--set"]))
             assert made == job.recipe, job.name
             assert given["--weights"] == ["w.safetensors"]
             assert given["--seed"] == ["1"]

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kinspace.cli import app
-from kinspace.data import open_data
+from kinspace.data import load_dataset
 from kinspace.evaluation import recall_at_k
 from kinspace.evaluation.cluster_metrics import clustering_metrics
 from kinspace.reproduce import Outcome, make_jobs, read_experiment, reproduce
@@ -90,7 +90,7 @@ def test_measures_the_training_does_not_write_are_of_its_chosen_model(
     outcome: Outcome, place: Path
 ) -> None:
     record = next(r for r in outcome.content["runs"] if (r["row"], r["seed"]) == ("triplet", 1))
-    run, whole = open_run(place / "out/triplet-seed1"), open_data("digits")
+    run, whole = open_run(place / "out/triplet-seed1"), load_dataset("digits")
     _, _, test = split_names(whole, "zero_shot", validation=0.4, seed=1)
     assert test is not None
     vectors = RunEmbedder(run, whole, device="cpu").vectors(test)

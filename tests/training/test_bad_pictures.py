@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kinspace.cli import app
-from kinspace.data import BadPictures
+from kinspace.data import UnreadablePictures
 from odd_pictures import write_bad, write_clean
 from training.commands import QUICK
 from training.small import trained
@@ -21,7 +21,7 @@ def mixed(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_all_of_them_stop_the_run_before_it_begins(cache: str, mixed: Path, tmp_path: Path) -> None:
     bad = write_bad(mixed / "kind 1")
-    with pytest.raises(BadPictures) as error:
+    with pytest.raises(UnreadablePictures) as error:
         trained(tmp_path / "run", str(mixed), cache=cache)
     said = str(error.value)
     assert f"{len(bad)} of {32 + len(bad)} pictures cannot be read" in said

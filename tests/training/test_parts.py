@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from kinspace.recipes import Recipe, changed, read_recipe
+from kinspace.recipes import Recipe, with_changes, read_recipe
 from kinspace.recipes.batch_size import fit_batch_size, with_batch_size
 from kinspace.samplers import SAMPLERS
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import warm_start
-from kinspace.training.data_parts import open_any, split_names
+from kinspace.data.load import load_dataset
+from kinspace.training.data_parts import split_names
 from training.small import losses, net, pictures, trained, trained_net, vectors
 
 
@@ -67,7 +68,7 @@ def test_a_split_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no official parts"):
         trained(tmp_path, split="official")
     with pytest.raises(ValueError, match="data: expected a folder or name, a Dataset"):
-        open_any(3)
+        load_dataset(3)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_batches_are_fitted_to_what_there_is(
     method: str, changes: dict[str, Any], counts: list[int], key: str, fits: int
 ) -> None:
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    recipe = changed(read_recipe(method), changes) if changes else read_recipe(method)
+    recipe = with_changes(read_recipe(method), changes) if changes else read_recipe(method)
     fitted, said = fit_batch_size(recipe, labels)
     assert fitted.resolved().sampler.options[key] == fits
     asked = recipe.resolved().sampler.options[key]
@@ -162,15 +163,15 @@ def test_neighborhoods_serve_losses_with_clusters_and_without(
 )
 def test_a_batch_keeps_its_composition(method: str, batch: int, key: str, value: int) -> None:
     samples = {"contrastive": 8, "magnet": 5}[method]
-    recipe = changed(read_recipe(method), {"sampler.samples": samples})
+    recipe = with_changes(read_recipe(method), {"sampler.samples": samples})
     if key in ("batch_size", "pairs"):
         name = {"batch_size": "random", "pairs": "n_pairs"}[key]
-        recipe = changed(recipe, {"sampler.name": name})
+        recipe = with_changes(recipe, {"sampler.name": name})
     assert with_batch_size(recipe, batch).sampler.options[key] == value
 
 
 def test_a_batch_that_cannot_be_composed_is_an_error() -> None:
-    recipe = changed(read_recipe("contrastive"), {"sampler.samples": 8})
+    recipe = with_changes(read_recipe("contrastive"), {"sampler.samples": 8})
     with pytest.raises(ValueError, match=r"--batch: expected a multiple of 8, .* got 33"):
         with_batch_size(recipe, 33)
 

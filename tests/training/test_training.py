@@ -13,7 +13,7 @@ import kinspace
 from kinspace.data import TransformSettings, augmented_views, cache_in_memory
 from kinspace.models import make_embedder
 from kinspace.models.lda import lda_projection
-from kinspace.recipes import changed, read_recipe
+from kinspace.recipes import read_recipe, with_changes
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import original_densities, supports_channels_last
 from kinspace.training.data_parts import DataPart, split_names
@@ -69,7 +69,7 @@ def test_the_chosen_weights_are_those_that_were_judged(tmp_path: Path) -> None:
 
 def test_a_method_is_a_name_a_file_or_a_recipe(tmp_path: Path) -> None:
     by_name = trained(tmp_path / "name")
-    recipe = changed(read_recipe("contrastive"), QUICK)
+    recipe = with_changes(read_recipe("contrastive"), QUICK)
     (tmp_path / "mine.toml").write_text(recipe.to_toml())
     for number, method in enumerate((recipe, str(tmp_path / "mine.toml"))):
         run = kinspace.train(

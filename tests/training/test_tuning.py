@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import kinspace
 from kinspace.cli import app
-from kinspace.recipes import Range, changed, read_recipe
+from kinspace.recipes import Range, read_recipe, with_changes
 from kinspace.run import open_run
 from kinspace.training import Search, parse_range, tune
 from kinspace.training.search_space import suggested
@@ -200,7 +200,7 @@ def test_the_command_prints_the_trials_and_the_way_on(photos: str, tmp_path: Pat
     assert f"kinspace train DATA --method {out / 'best.toml'}" in done.stdout
     best = read_recipe(str(out / "best.toml"))
     assert best.schedule.steps == 3
-    assert best == changed(best, {})
+    assert best == with_changes(best, {})
     wrong = CliRunner().invoke(app, [*arguments, "--range", "optimizer.lr=3"])
     assert wrong.exit_code == 2
     assert wrong.stderr.startswith("--range: expected KEY=LOW:HIGH")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.load import open_data
+from kinspace.data.load import load_dataset
 from kinspace.data.validation import CheckResult, check
 from kinspace.data.validation_report import check_table
 
@@ -35,7 +35,7 @@ def check_command(
     Exit code 0: nothing is wrong; 1: something is; 2: the data cannot be opened.
     """
     try:
-        dataset = open_data(data)
+        dataset = load_dataset(data)
     except ValueError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None

@@ -31,12 +31,12 @@ def embed_command(
     Exit code 2: something was asked that cannot be.
     """
     with told(), bar("embedding") as progress:
-        from kinspace.data.load import open_data
+        from kinspace.data.load import load_dataset
         from kinspace.inference import embed_to_file, load
 
         options = {"batch_size": batch, "workers": workers}
         table = embed_to_file(
-            load(run, device), open_data(data), out, shard=shard, progress=progress, **options
+            load(run, device), load_dataset(data), out, shard=shard, progress=progress, **options
         )
     if table is not None:
         typer.echo(f"{out}: {len(table):,} vectors of {table.dim} numbers")

@@ -66,13 +66,13 @@ def evaluate_command(
 
 def show(found: Evaluation) -> None:
     """The main measures as tables."""
-    from kinspace.data.validation_report import counted
+    from kinspace._core.text import plural
     from kinspace.report.verdict import percent
 
     console = Console()
     test = found.parts["test"]
-    classes = counted(test["classes"], "class", "classes")
-    title = f"{found.name}: {counted(test['pictures'], 'picture')} in {classes}"
+    classes = plural(test["classes"], "class", "classes")
+    title = f"{found.name}: {plural(test['pictures'], 'picture')} in {classes}"
     console.print(title, markup=False, highlight=False, soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from kinspace._core.text import plural
 from kinspace.cli.errors import told
 from kinspace.cli.options import RunFolder
-from kinspace.data.validation_report import counted
 
 __all__ = ["export_command"]
 
@@ -34,12 +34,12 @@ def export_command(
         if not onnx:
             raise ValueError("--onnx: expected, it is the one format there is")
         file = run / "model.onnx" if file is None else file
-        from kinspace.data.load import open_data
+        from kinspace.data.load import load_dataset
         from kinspace.inference import export_onnx, load
 
         model = load(run, "cpu")
-        pictures = open_data(model.about["data"] if data is None else data).pictures
+        pictures = load_dataset(model.about["data"] if data is None else data).pictures
         step = max(1, len(pictures) // CHECKED)
         some = [pictures.read(place) for place in range(0, len(pictures), step)][:CHECKED]
         apart = export_onnx(model, file, some)
-    typer.echo(f"{file}: within {apart:.1e} of PyTorch on {counted(len(some), 'picture')}")
+    typer.echo(f"{file}: within {apart:.1e} of PyTorch on {plural(len(some), 'picture')}")

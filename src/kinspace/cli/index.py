@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from kinspace._core.text import plural
 from kinspace.cli.errors import told
 from kinspace.cli.options import Batch, Device, Readers, RunFolder
 from kinspace.cli.progress import bar
-from kinspace.data.validation_report import counted
 
 __all__ = ["index_command"]
 
@@ -56,7 +56,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 workers=workers,
             )
         table = model.table
-        typer.echo(f"{run}: a gallery of {counted(len(table), 'picture')}, searched by {backend}")
+        typer.echo(f"{run}: a gallery of {plural(len(table), 'picture')}, searched by {backend}")
         if backend != "exact":
             exact = ExactIndex(table.dim, device=model.device)
             exact.add(table.vectors, range(len(table)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kinspace.recipes import Recipe, changed, parse_set
+from kinspace.recipes import Recipe, with_changes, parse_set
 from kinspace.recipes.batch_size import with_batch_size
 
 __all__ = ["with_options"]
@@ -29,5 +29,5 @@ def with_options(
     asked |= {key: value for key, value in (others or {}).items() if value is not None}
     if steps is not None:
         asked["schedule.steps"] = steps
-    recipe = changed(recipe, asked) if asked else recipe
+    recipe = with_changes(recipe, asked) if asked else recipe
     return recipe if batch is None else with_batch_size(recipe, batch)

@@ -1,6 +1,6 @@
 """From pictures as they come to data sets, their parts, and batches.
 
-    data = open_data("photos/")     # or a table, an archive, a standard set, "digits", "moths"
+    data = load_dataset("photos/")     # or a table, an archive, a standard set, "digits", "moths"
     result = check(data)            # what is wrong with it
     split = zero_shot(data)         # split.train, split.test
     settings = TransformSettings(size=224, resize=256)
@@ -11,15 +11,15 @@ The pages are docs/data.md and docs/datasets.md.
 """
 
 from kinspace.data.archives import from_archive
-from kinspace.data.arrays import from_arrays
+from kinspace.data.built_in import digits_dataset, moths_dataset
 from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
 from kinspace.data.crops import augmented_views
-from kinspace.data.dataloader import Batch, CachedLoader, PictureLoader, in_order
+from kinspace.data.csv_table import from_table
+from kinspace.data.dataloader import Batch, CachedLoader, PictureLoader, sequential_batches
 from kinspace.data.dataset import Attributes, Dataset, from_names
-from kinspace.data.digits import digits_dataset
 from kinspace.data.folder import from_folder
-from kinspace.data.load import open_data
-from kinspace.data.moths_set import moths_dataset
+from kinspace.data.in_memory import from_arrays
+from kinspace.data.load import load_dataset
 from kinspace.data.splits import (
     Split,
     class_folds,
@@ -28,15 +28,12 @@ from kinspace.data.splits import (
     stratified,
     zero_shot,
 )
-from kinspace.data.table import from_table
 from kinspace.data.transforms import TransformSettings, eval_transform, train_transform
-from kinspace.data.unreadable import BadPicture, BadPictures
-from kinspace.data.validation import CheckResult, check, require_good, usable
+from kinspace.data.unreadable import UnreadablePicture, UnreadablePictures
+from kinspace.data.validation import CheckResult, check, drop_unreadable, require_readable
 
 __all__ = [
     "Attributes",
-    "BadPicture",
-    "BadPictures",
     "Batch",
     "CachedLoader",
     "CheckResult",
@@ -45,12 +42,15 @@ __all__ = [
     "PictureLoader",
     "Split",
     "TransformSettings",
+    "UnreadablePicture",
+    "UnreadablePictures",
     "augmented_views",
     "cache_in_memory",
     "cache_on_disk",
     "check",
     "class_folds",
     "digits_dataset",
+    "drop_unreadable",
     "eval_transform",
     "from_archive",
     "from_arrays",
@@ -58,13 +58,12 @@ __all__ = [
     "from_names",
     "from_table",
     "hold_out_classes",
-    "in_order",
+    "load_dataset",
     "moths_dataset",
     "official",
-    "open_data",
-    "require_good",
+    "require_readable",
+    "sequential_batches",
     "stratified",
     "train_transform",
-    "usable",
     "zero_shot",
 ]

@@ -24,26 +24,32 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from kinspace._core import checks
 from kinspace._core.atomic_files import to_disk
+from kinspace._core.cpus import cpu_count
 from kinspace.data.dataset import Dataset
-from kinspace.data.decoding import Progress, decode_squares
-from kinspace.data.fingerprint import fingerprint
-from kinspace.data.pictures import Pictures
+from kinspace.data.pictures import Pictures, fingerprint
+from kinspace.data.process_pool import chunks, process_map
 from kinspace.data.transforms import Square, TransformSettings
+from kinspace.data.unreadable import UnreadablePicture, UnreadablePictures
 
-__all__ = ["PictureCache", "cache_in_memory", "cache_on_disk"]
+__all__ = ["PictureCache", "Progress", "cache_in_memory", "cache_on_disk", "decode_squares"]
 
+Progress = Callable[[int, int], None]  # pictures done, pictures in all
 _FORMAT = 1
 _SHARED_MEMORY = Path("/dev/shm")
+_FEW = 500  # pictures; for fewer, starting processes takes longer than reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +58,7 @@ class PictureCache:
 
     Processes that are given a cache share its memory: nothing is copied.
 
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> digits = digits_dataset()
     >>> cache = cache_in_memory(digits, TransformSettings(size=7, resize=8), workers=1)
     >>> part = cache.part(digits.subset([2, 22, 1]), digits)
@@ -89,7 +95,7 @@ class PictureCache:
                 f"whole: expected the data set of this cache, {len(self)} pictures, "
                 f"got {len(whole)}"
             )
-        rows = self.rows_of(part.places_in(whole))
+        rows = self.rows_of(part.indices_in(whole))
         return replace(self, labels=part.labels.to(self.labels.device), rows=rows)
 
     def rows_of(self, places: Tensor) -> Tensor:
@@ -114,7 +120,7 @@ def cache_in_memory(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> PictureCache:
-    """Decode all pictures into shared memory. `BadPictures` lists those that cannot be read.
+    """Decode all pictures into shared memory. `UnreadablePictures` lists those that cannot be read.
 
     workers: processes to read with; 1 reads in this one. Default: one a core for large sets.
 
@@ -243,3 +249,62 @@ def _check_shared_memory(needed: int) -> None:
             f"free in {_SHARED_MEMORY}; give it more (docker: --shm-size), cache on disk, or "
             "choose a smaller resize"
         )
+
+
+def decode_squares(
+    target: Tensor | Path,
+    pictures: Pictures,
+    square: Square,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write the square of each picture to its row of `target`; then raise if some were bad.
+
+    target: uint8 (pictures, 3, resize, resize), or a .npy file of that. With several workers a
+        tensor has to be in shared memory.
+    workers: processes; by default one a core, or none but this one for few pictures.
+
+    >>> import torch
+    >>> from kinspace.data.pictures import ArrayPictures
+    >>> target = torch.empty(1, 3, 2, 2, dtype=torch.uint8)
+    >>> decode_squares(target, ArrayPictures(np.full((1, 8, 8), 7, np.uint8)), Square(2))
+    >>> target.unique()
+    tensor([7], dtype=torch.uint8)
+    """
+    total = len(pictures)
+    if workers is None:
+        workers = cpu_count() if total > _FEW else 1
+    checks.integer("workers", workers, at_least=1)
+    task = partial(_write, target, pictures, square)
+    written: Iterator[tuple[int, dict[int, UnreadablePicture]]]
+    if workers == 1:
+        written = (task(range(place, place + 1)) for place in range(total))
+    else:
+        written = process_map(task, chunks(0, total, workers), workers, what="read pictures")
+    bad: dict[int, UnreadablePicture] = {}
+    done = 0
+    for count, found in written:
+        done += count
+        bad.update(found)
+        if progress is not None:
+            progress(done, total)
+    if bad:
+        raise UnreadablePictures(bad, total)
+
+
+def _write(
+    target: Tensor | Path, pictures: Pictures, square: Square, places: range
+) -> tuple[int, dict[int, UnreadablePicture]]:
+    """How many pictures were dealt with, and the bad ones among them."""
+    rows: NDArray[np.uint8]
+    rows = np.load(target, mmap_mode="r+") if isinstance(target, Path) else target.numpy()
+    bad = {}
+    for place in places:
+        try:
+            picture = square(pictures.read(place))
+        except UnreadablePicture as error:
+            bad[place] = error
+        else:
+            rows[place] = np.asarray(picture).transpose(2, 0, 1)
+    return len(places), bad

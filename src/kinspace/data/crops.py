@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace.data.transforms import TransformSettings
 
-__all__ = ["augmented_views", "center_crops", "crop_batch", "random_crops", "sent"]
+__all__ = ["augmented_views", "center_crops", "crop_batch", "random_crops", "to_device"]
 
 
 def random_crops(draws: NDArray[np.float64], settings: TransformSettings) -> Tensor:
@@ -80,7 +80,7 @@ def crop_batch(
         images = _enlarged(squares[places], crops, settings.size)
     else:
         images = _unit(_cut(squares, places, crops, settings.size))
-    mean, std = sent(torch.tensor([settings.mean, settings.std]), images.device)  # (3,) each
+    mean, std = to_device(torch.tensor([settings.mean, settings.std]), images.device)  # (3,) each
     images = images.sub_(mean[:, None, None]).div_(std[:, None, None])
     return images.contiguous(memory_format=layout)  # last: on a CPU all before it is faster so
 
@@ -122,10 +122,10 @@ def _steps(size: int, like: Tensor) -> Tensor:
     return torch.arange(size, device=like.device)
 
 
-def sent(table: Tensor, device: torch.device) -> Tensor:
+def to_device(table: Tensor, device: torch.device) -> Tensor:
     """A small table on the device, without waiting for what the device is doing.
 
-    >>> sent(torch.tensor([1, 2]), torch.device("cpu"))
+    >>> to_device(torch.tensor([1, 2]), torch.device("cpu"))
     tensor([1, 2])
     """
     if device.type == "cuda":
@@ -150,7 +150,7 @@ def augmented_views(
     """
     checks.integer("views", views, at_least=1)
     everyone = torch.arange(len(squares), device=squares.device)
-    crops = sent(
+    crops = to_device(
         random_crops(np.random.default_rng(seed).random((4, views)), settings), squares.device
     )
     for crop in crops.T:

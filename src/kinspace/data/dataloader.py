@@ -3,7 +3,7 @@
 Two loaders with one interface. `CachedLoader` takes decoded pictures from a cache and crops whole
 batches on the device; `PictureLoader` reads the files anew in each epoch, by workers, for sets too
 large for a cache. Both are given the batches of indices by a batch sampler, or for an evaluation
-by `in_order`.
+by `sequential_batches`.
 
 What a sample's crop is comes from the seed, the number of the batch since the start of the run, and
 the sample: not from which worker, device or process made it, and not from what was drawn before.
@@ -32,12 +32,12 @@ from torch.utils import data
 
 from kinspace._core import checks
 from kinspace.data.cache import PictureCache
-from kinspace.data.crops import center_crops, crop_batch, random_crops, sent
+from kinspace.data.crops import center_crops, crop_batch, random_crops, to_device
 from kinspace.data.dataset import Dataset
-from kinspace.data.sample_rng import BatchChance
+from kinspace.data.sample_rng import SampleRNG
 from kinspace.data.transforms import TransformSettings
 
-__all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader", "in_order"]
+__all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader", "sequential_batches"]
 
 _AHEAD = 2  # batches on their way to the GPU while the model works
 _IN_FLIGHT = 6  # batches that are made or being worked on, at most
@@ -61,14 +61,16 @@ class IndexBatches(Protocol):
         """How many there are."""
 
 
-def in_order(count: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> list[list[int]]:
+def sequential_batches(
+    count: int, batch_size: int, *, rank: int = 0, world_size: int = 1
+) -> list[list[int]]:
     """All samples in their order, for an evaluation: batches of `batch_size`, then the rest.
 
     Of several processes each has a run of neighbors, as `kinspace.samplers.sharding` cuts a batch.
 
-    >>> in_order(5, 2)
+    >>> sequential_batches(5, 2)
     [[0, 1], [2, 3], [4]]
-    >>> in_order(5, 2, rank=1, world_size=2)
+    >>> sequential_batches(5, 2, rank=1, world_size=2)
     [[2, 3], [4]]
     """
     checks.integer("batch_size", batch_size, at_least=1)
@@ -84,10 +86,10 @@ class CachedLoader:
     `cache.to("cuda")`, leaves nothing to copy.
 
     >>> from kinspace.data.cache import cache_in_memory
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> settings = TransformSettings(size=28, resize=32)
     >>> cache = cache_in_memory(digits_dataset(), settings, workers=1)
-    >>> loader = CachedLoader(cache, in_order(1797, 128), settings, train=False)
+    >>> loader = CachedLoader(cache, sequential_batches(1797, 128), settings, train=False)
     >>> batch = next(iter(loader))
     >>> len(loader), batch.images.shape, batch.indices[:3]
     (15, torch.Size([128, 3, 28, 28]), tensor([0, 1, 2]))
@@ -116,7 +118,7 @@ class CachedLoader:
         self._train = train
         self._device = _device(device)
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._given = BatchChance(seed)
+        self._given = SampleRNG(seed)
         here = cache.pictures.device
         if here.type != "cpu" and here != self._device:
             raise ValueError(f"device: expected {here}, that of the cache, got {self._device}")
@@ -154,7 +156,7 @@ class CachedLoader:
         if squares.device != self._device:
             squares = _staged(squares, rows).to(self._device, non_blocking=True)
             rows = torch.arange(count)
-        table = sent(torch.stack([places, labels, rows, *crops]), self._device)  # (7, batch)
+        table = to_device(torch.stack([places, labels, rows, *crops]), self._device)  # (7, batch)
         images = crop_batch(squares, table[2], table[3:], settings, layout=self._layout)
         return Batch(images, labels=table[1], indices=table[0])
 
@@ -194,7 +196,7 @@ class PictureLoader:
     Seeds torch's global generator for each picture (and puts it back), so that a transform of
     torchvision's draws the same whatever the number of workers.
 
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> from kinspace.data.transforms import train_transform
     >>> transform = train_transform(TransformSettings(size=28, resize=32))
     >>> loader = PictureLoader(digits_dataset(), [[5, 6], [7, 8]], transform)
@@ -214,7 +216,7 @@ class PictureLoader:
     ) -> None:
         checks.integer("workers", workers, at_least=0)
         self._device = _device(device)
-        self._given = BatchChance(seed)
+        self._given = SampleRNG(seed)
         self._seeds = _SeededIndices(batch_sampler, self._given)
         self._loader: data.DataLoader[Any] = data.DataLoader(
             _SeededPictures(dataset.with_transform(transform)),
@@ -245,7 +247,7 @@ class PictureLoader:
 class _SeededIndices(data.Sampler[list[tuple[int, int]]]):
     """Batches of (index, seed): the numbers are drawn here, in the one process that counts."""
 
-    def __init__(self, batches: IndexBatches, given: BatchChance) -> None:
+    def __init__(self, batches: IndexBatches, given: SampleRNG) -> None:
         self._batches = batches
         self._given = given
 

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils import data
 
-from kinspace.data.pictures import Pictures, SomePictures
+from kinspace.data.pictures import Pictures, PictureSubset
 
 __all__ = ["Attributes", "Dataset", "from_names", "natural_order"]
 
@@ -134,7 +134,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
         attributes = self.attributes
         return replace(
             self,
-            pictures=SomePictures(self.pictures, places.tolist()),
+            pictures=PictureSubset(self.pictures, places.tolist()),
             labels=labels,
             class_names=tuple(self.class_names[c] for c in old),
             attributes=attributes and Attributes(attributes.names, attributes.values[places]),
@@ -142,23 +142,23 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
             parents=self.parents and tuple(self.parents[c] for c in old),
         )
 
-    def places_in(self, whole: Dataset) -> Tensor:
+    def indices_in(self, whole: Dataset) -> Tensor:
         """Where the pictures of this part are in the data set it was taken from.
 
-        >>> from kinspace.data.digits import digits_dataset
+        >>> from kinspace.data.built_in import digits_dataset
         >>> digits = digits_dataset()
-        >>> digits.subset([7, 8, 9]).subset([2, 0]).places_in(digits)
+        >>> digits.subset([7, 8, 9]).subset([2, 0]).indices_in(digits)
         tensor([9, 7])
         """
         pictures: Pictures = self.pictures
         places = torch.arange(len(self))
         while pictures is not whole.pictures:
-            if not isinstance(pictures, SomePictures):
+            if not isinstance(pictures, PictureSubset):
                 raise ValueError(
                     f"whole: expected the data set that these {len(self)} pictures of "
                     f"{self.name!r} were taken from, got another of {len(whole)}: {whole.name!r}"
                 )
-            places = torch.tensor(pictures.places)[places]
+            places = torch.tensor(pictures.indices)[places]
             pictures = pictures.whole
         return places
 

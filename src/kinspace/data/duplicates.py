@@ -15,10 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace.data.inspection import THUMBNAIL
+__all__ = ["THUMBNAIL", "find_groups"]
 
-__all__ = ["find_groups"]
-
+THUMBNAIL = 16  # pixels a side
 MOST_DIFFERENCE = 8.0  # RMS over the thumbnail, in levels of 255
 MOST_OF_CONTRAST = 0.2
 _BLOCK = 512  # rows compared at a time

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-__all__ = ["PARTS", "Layout", "arrange", "few", "is_clutter", "part_name"]
+from kinspace._core.text import first_few
+
+__all__ = ["PARTS", "Layout", "arrange", "is_clutter", "part_name"]
 
 CLUTTER = ("thumbs.db", "desktop.ini", "__macosx")
 # What a part may be called, and what we call it.
@@ -58,16 +60,6 @@ def part_name(name: str) -> str | None:
     return PARTS.get(name.strip().lower())
 
 
-def few(names: Sequence[str], most: int = 5) -> str:
-    """The first names and how many more there are, for an error.
-
-    >>> few(["a", "b", "c"], most=2)
-    "'a', 'b' and 1 more"
-    """
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
 def arrange(
     files: Sequence[PurePosixPath], folders: Sequence[PurePosixPath], *, where: str
 ) -> Layout:
@@ -105,7 +97,7 @@ def _refuse_loose_files(files: Sequence[PurePosixPath], depth: int, where: str) 
     )
     raise ValueError(
         f"{where}: expected every picture in a class folder, got {len(loose)} files outside of "
-        f"one: {few([str(path) for path in loose])}; {advice}"
+        f"one: {first_few([str(path) for path in loose])}; {advice}"
     )
 
 
@@ -117,7 +109,7 @@ def _refuse_empty_classes(
     if empty:
         raise ValueError(
             f"{where}: expected pictures in every class folder, got {len(empty)} empty: "
-            f"{few(['/'.join(parts) for parts in empty])}; fill or remove them"
+            f"{first_few(['/'.join(parts) for parts in empty])}; fill or remove them"
         )
 
 

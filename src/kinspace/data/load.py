@@ -1,4 +1,4 @@
-"""One way in for every kind of data."""
+"""Load any kind of data set."""
 
 from __future__ import annotations
 
@@ -8,38 +8,51 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from kinspace.data.archives import from_archive, is_archive
+from kinspace.data.built_in import BUILT_IN_SETS
+from kinspace.data.csv_table import from_table
 from kinspace.data.dataset import Dataset
-from kinspace.data.digits import digits_dataset
 from kinspace.data.folder import from_folder
-from kinspace.data.moths_set import moths_dataset
-from kinspace.data.table import from_table
+from kinspace.data.in_memory import Samples, from_samples
 
-__all__ = ["BUILT_IN", "open_data"]
+__all__ = ["load_dataset"]
 
-BUILT_IN: dict[str, Callable[[], Dataset]] = {"digits": digits_dataset, "moths": moths_dataset}
 EXPECTED = (
     "a folder of class folders, a .csv or .tsv table, a zip or tar archive of either, "
     "NAME:FOLDER for a standard set, or a built-in set"
 )
 
 
-def open_data(source: str | os.PathLike[str]) -> Dataset:
-    """Open a data set by its name or place.
+def load_dataset(source: Dataset | Samples | str | os.PathLike[str]) -> Dataset:
+    """Load a data set by its name or path, or wrap one that is loaded.
 
     "digits", "moths"        the built-in sets; "digits:" where a folder has that name too
-    "cub200:/data/cub"       a standard set and where it is; names in kinspace.data.standard
+    "cub200:/data/cub"       a standard set and its folder; names in kinspace.data.standard
     "photos/"                a folder of class folders
     "photos/labels.csv"      a table of paths and labels
     "photos.zip"             an archive of either
+    samples                  a map-style data set of (input, label), as of PyTorch
+    a `Dataset`              is returned as it is
 
-    >>> len(open_data("digits"))
+    >>> len(load_dataset("digits"))
     1797
-    >>> open_data("digit")
+    >>> load_dataset("digit")
     Traceback (most recent call last):
     ValueError: cannot open 'digit': no such file or folder; did you mean 'digits'? expected ...
     """
-    text = os.fspath(source)
-    if text.removesuffix(":") in BUILT_IN:
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return _from_name(os.fspath(source))
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        return from_samples(source)
+    raise ValueError(
+        "data: expected a folder or name, a Dataset, or a data set of (input, label), got "
+        f"{type(source).__name__}"
+    )
+
+
+def _from_name(text: str) -> Dataset:
+    if text.removesuffix(":") in BUILT_IN_SETS:
         return _built_in(text)
     path = Path(text).expanduser()
     if path.is_dir():
@@ -60,7 +73,7 @@ def _built_in(text: str) -> Dataset:
             f"cannot open {name!r}: there is a built-in set and a file or folder of that name; "
             f"write './{name}' for the one here, '{name}:' for the built-in one"
         )
-    return BUILT_IN[name]()
+    return BUILT_IN_SETS[name]()
 
 
 def _from_file(path: Path) -> Dataset:
@@ -98,7 +111,7 @@ def _not_found(text: str, sets: Mapping[str, Callable[[Path], Dataset]]) -> Valu
             f"it is, {text}:FOLDER"
         )
     path = Path(text).expanduser()
-    known = [*BUILT_IN, *(f"{name}:FOLDER" for name in sets)]
+    known = [*BUILT_IN_SETS, *(f"{name}:FOLDER" for name in sets)]
     # beside a misspelled path lies the right one
     try:
         beside = {str(path.parent / entry.name): entry for entry in path.parent.iterdir()}
@@ -110,5 +123,5 @@ def _not_found(text: str, sets: Mapping[str, Callable[[Path], Dataset]]) -> Valu
     advice = f"did you mean {near[0]!r}? " if near else ""
     return ValueError(
         f"cannot open {text!r}: no such file or folder; {advice}expected {EXPECTED} "
-        f"({', '.join(BUILT_IN)})"
+        f"({', '.join(BUILT_IN_SETS)})"
     )

@@ -1,9 +1,9 @@
-"""Pictures as they come, from files and arrays, to upright RGB; `packed.py` reads archives.
+"""Pictures as they come, from files and arrays, to upright RGB; `archives.py` reads archives.
 
 Whatever the file holds (CMYK, 16 bit, palette, alpha, EXIF orientation, several frames) becomes one
 8-bit RGB picture: the first frame, turned upright, transparent parts over white. Its `info` says
 what the file held: "mode" (as Pillow calls it) and "frames". What cannot be read raises
-`BadPicture` with the picture's name and the reason; nothing is skipped here.
+`UnreadablePicture` with the picture's name and the reason; nothing is skipped here.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from kinspace.data.unreadable import BadPicture
+from kinspace.data.unreadable import UnreadablePicture
 
 __all__ = [
     "ArrayPictures",
     "FilePictures",
+    "PictureSubset",
     "Pictures",
-    "SomePictures",
     "decode",
+    "fingerprint",
     "size_and_time",
 ]
 
@@ -43,7 +44,7 @@ class Pictures(Protocol):
         """What to call a picture when talking to people: its path, its place in an archive."""
 
     def read(self, index: int) -> Image.Image:
-        """The picture, upright RGB; `BadPicture` if that cannot be had."""
+        """The picture, upright RGB; `UnreadablePicture` if that cannot be had."""
 
     def stamp(self, index: int) -> object:
         """What changes when the picture does, known without reading a file: its size and time."""
@@ -59,7 +60,7 @@ def decode(stream: IO[bytes], name: str) -> Image.Image:
     (128, 128, 128)
     >>> decode(io.BytesIO(b"hello"), "note.jpg")
     Traceback (most recent call last):
-    kinspace.data.unreadable.BadPicture: note.jpg: not a picture in any known format
+    kinspace.data.unreadable.UnreadablePicture: note.jpg: not a picture in any known format
     """
     try:
         with warnings.catch_warnings():
@@ -67,7 +68,7 @@ def decode(stream: IO[bytes], name: str) -> Image.Image:
             warnings.simplefilter("ignore")
             picture = Image.open(stream)
             if picture.width * picture.height > MOST_PIXELS:
-                raise BadPicture(name, f"{picture.width} x {picture.height} pixels, a bomb?")
+                raise UnreadablePicture(name, f"{picture.width} x {picture.height} pixels, a bomb?")
             kind: dict[str | tuple[int, int], object] = {
                 "mode": picture.mode,
                 "frames": getattr(picture, "n_frames", 1),
@@ -76,17 +77,17 @@ def decode(stream: IO[bytes], name: str) -> Image.Image:
             upright = _rgb(ImageOps.exif_transpose(picture))
             upright.info = kind  # what the file held; profiles and previews only weigh
             return upright
-    except BadPicture:
+    except UnreadablePicture:
         raise
     except Image.DecompressionBombError:
-        raise BadPicture(name, f"more than {MOST_PIXELS:,} pixels, a bomb?") from None
+        raise UnreadablePicture(name, f"more than {MOST_PIXELS:,} pixels, a bomb?") from None
     except UnidentifiedImageError:
         empty = stream.seek(0, os.SEEK_END) == 0
         reason = "empty file" if empty else "not a picture in any known format"
-        raise BadPicture(name, reason) from None
+        raise UnreadablePicture(name, reason) from None
     # Pillow's decoders raise almost anything on broken data.
     except Exception as error:  # noqa: BLE001
-        raise BadPicture(name, f"cannot be decoded: {error}") from None
+        raise UnreadablePicture(name, f"cannot be decoded: {error}") from None
 
 
 def _rgb(picture: Image.Image) -> Image.Image:
@@ -138,7 +139,7 @@ class FilePictures:
             with self._paths[index].open("rb") as stream:
                 return decode(stream, self.name(index))
         except OSError as error:
-            raise BadPicture(self.name(index), error.strerror or str(error)) from None
+            raise UnreadablePicture(self.name(index), error.strerror or str(error)) from None
 
     def stamp(self, index: int) -> object:
         return size_and_time(self._paths[index])
@@ -186,21 +187,38 @@ class ArrayPictures:
         return hashlib.blake2b(self.array[index].tobytes(), digest_size=16).hexdigest()
 
 
-class SomePictures:
-    """A part of other pictures, in a given order: picture i is that at places[i] in the whole."""
+class PictureSubset:
+    """A part of other pictures in a given order: picture i is picture indices[i] of the whole."""
 
-    def __init__(self, whole: Pictures, places: Sequence[int]) -> None:
+    def __init__(self, whole: Pictures, indices: Sequence[int]) -> None:
         self.whole = whole
-        self.places = list(places)
+        self.indices = list(indices)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indices)
 
     def name(self, index: int) -> str:
-        return self.whole.name(self.places[index])
+        return self.whole.name(self.indices[index])
 
     def read(self, index: int) -> Image.Image:
-        return self.whole.read(self.places[index])
+        return self.whole.read(self.indices[index])
 
     def stamp(self, index: int) -> object:
-        return self.whole.stamp(self.places[index])
+        return self.whole.stamp(self.indices[index])
+
+
+def fingerprint(pictures: Pictures) -> str:
+    """A short text that changes with the pictures and with their order.
+
+    Files: name, size and time of the last change of each. Archives: the names of the members, size
+    and time of the archive. Arrays: the pixels.
+
+    >>> import numpy as np
+    >>> from kinspace.data.pictures import ArrayPictures
+    >>> fingerprint(ArrayPictures(np.zeros((2, 8, 8), np.uint8)))
+    '...'
+    """
+    whole = hashlib.blake2b(digest_size=16)
+    for index in range(len(pictures)):
+        whole.update(repr((pictures.name(index), pictures.stamp(index))).encode())
+    return whole.hexdigest()

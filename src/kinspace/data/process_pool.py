@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,21 +13,10 @@ from typing import Any, TypeVar
 
 from torch import multiprocessing  # whose tensors cross in shared memory
 
-__all__ = ["chunks", "cores", "in_processes"]
+__all__ = ["CHUNK", "chunks", "process_map"]
 
 Result = TypeVar("Result")
 CHUNK = 64  # pictures for a process at a time
-
-
-def cores() -> int:
-    """The cores this process may use.
-
-    >>> cores() >= 1
-    True
-    """
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def chunks(begin: int, end: int, workers: int) -> list[range]:
@@ -41,7 +29,7 @@ def chunks(begin: int, end: int, workers: int) -> list[range]:
     return [range(start, min(start + size, end)) for start in range(begin, end, size)]
 
 
-def in_processes(
+def process_map(
     task: partial[Result], parts: Sequence[Any], workers: int, *, what: str
 ) -> Iterator[Result]:
     """`task(part)` of each part, in their order.

@@ -1,4 +1,4 @@
-"""The chance of a sample: by the seed, the number of the batch, and the sample alone.
+"""Random numbers for a sample: by the seed, the number of the batch, and the sample alone.
 
 Not by what else is in the batch: processes that share a batch, and one that has it all, give a
 sample the same crop. A sample that is twice in a process's part of a batch has two crops.
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 
 from kinspace._core import checks
 
-__all__ = ["BatchChance"]
+__all__ = ["SampleRNG"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 
-class BatchChance:
-    """Counts the batches given so far, and draws for the samples of each.
+class SampleRNG:
+    """Random numbers for the samples of each batch, and the number of batches so far.
 
-    >>> chance = BatchChance(seed=0)
-    >>> chance.uniform(7, [5, 6], 2).round(3)
+    >>> rng = SampleRNG(seed=0)
+    >>> rng.uniform(7, [5, 6], 2).round(3)
     array([[0.53 , 0.887],
            [0.022, 0.691]])
-    >>> chance.uniform(7, [6], 2).round(3).ravel()
+    >>> rng.uniform(7, [6], 2).round(3).ravel()
     array([0.887, 0.691])
     """
 

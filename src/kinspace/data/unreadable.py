@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["BadPicture", "BadPictures"]
+__all__ = ["UnreadablePicture", "UnreadablePictures"]
 
 LISTED = 20  # bad pictures named in the error; the rest is counted
 ADVICE = "repair or remove them, or go on without them: --skip-bad"
 
 
-class BadPicture(ValueError):
+class UnreadablePicture(ValueError):
     """A picture that cannot be read: its name and the reason."""
 
     def __init__(self, name: str, reason: str) -> None:
@@ -16,22 +16,22 @@ class BadPicture(ValueError):
         self.name = name
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[BadPicture], tuple[str, str]]:
-        return BadPicture, (self.name, self.reason)  # it crosses from a loader's worker
+    def __reduce__(self) -> tuple[type[UnreadablePicture], tuple[str, str]]:
+        return UnreadablePicture, (self.name, self.reason)  # it crosses from a loader's worker
 
 
-class BadPictures(ValueError):
+class UnreadablePictures(ValueError):
     """The pictures of a data set that cannot be read. bad: all of them, by their index.
 
-    `kinspace.data.usable(dataset, error)` is the data set without them.
+    `kinspace.data.drop_unreadable(dataset, error)` is the data set without them.
 
-    >>> print(BadPictures({3: BadPicture("note.jpg", "empty file")}, 8))
+    >>> print(UnreadablePictures({3: UnreadablePicture("note.jpg", "empty file")}, 8))
     1 of 8 pictures cannot be read:
       note.jpg: empty file
     repair or remove them, or go on without them: --skip-bad
     """
 
-    def __init__(self, bad: dict[int, BadPicture], total: int) -> None:
+    def __init__(self, bad: dict[int, UnreadablePicture], total: int) -> None:
         lines = [f"{len(bad)} of {total} pictures cannot be read:"]
         lines += [f"  {error}" for error in list(bad.values())[:LISTED]]
         if len(bad) > LISTED:
@@ -40,5 +40,7 @@ class BadPictures(ValueError):
         self.bad = bad
         self.total = total
 
-    def __reduce__(self) -> tuple[type[BadPictures], tuple[dict[int, BadPicture], int]]:
-        return BadPictures, (self.bad, self.total)
+    def __reduce__(
+        self,
+    ) -> tuple[type[UnreadablePictures], tuple[dict[int, UnreadablePicture], int]]:
+        return UnreadablePictures, (self.bad, self.total)

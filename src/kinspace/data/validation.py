@@ -1,24 +1,43 @@
-"""Look at every picture of a data set before anything is trained on it."""
+"""Read every picture of a data set, and list what is wrong with it, before training."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
+from PIL import Image
 
+from kinspace._core import checks
+from kinspace._core.cpus import cpu_count
 from kinspace.data.dataset import Dataset
-from kinspace.data.duplicates import find_groups
-from kinspace.data.inspection import THUMBNAIL, Look, look_at_all
-from kinspace.data.unreadable import BadPicture, BadPictures
+from kinspace.data.duplicates import THUMBNAIL, find_groups
+from kinspace.data.pictures import Pictures
+from kinspace.data.process_pool import CHUNK, chunks, process_map
+from kinspace.data.unreadable import UnreadablePicture, UnreadablePictures
 
-__all__ = ["BadFile", "CheckResult", "Duplicates", "Sizes", "check", "require_good", "usable"]
+__all__ = [
+    "CheckResult",
+    "Duplicates",
+    "PictureInfo",
+    "Sizes",
+    "UnreadableFile",
+    "check",
+    "drop_unreadable",
+    "inspect_pictures",
+    "require_readable",
+]
+
+_WORTHWHILE = 15.0  # seconds of reading; to start processes takes about five of them
 
 
 @dataclass(frozen=True)
-class BadFile:
+class UnreadableFile:
     """A picture that cannot be read."""
 
     index: int
@@ -49,7 +68,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What the check found. Counts of classes and pictures are those of the good pictures.
+    """The result of `check`. Counts of classes and pictures are those of the good pictures.
 
     ok: no bad file, no picture in two classes, no class with fewer than two good pictures.
     """
@@ -57,13 +76,15 @@ class CheckResult:
     name: str
     pictures: int  # good and bad
     classes: int
-    bad: tuple[BadFile, ...]
-    duplicates: tuple[Duplicates, ...] | None  # across classes; None: not looked for
+    bad: tuple[UnreadableFile, ...]
+    duplicates: tuple[Duplicates, ...] | None  # across classes; None: not searched for
     repeats: int | None  # pictures that a class holds once more, or nearly
     singletons: tuple[str, ...]  # classes with one good picture
     emptied: tuple[str, ...]  # classes with none
     class_sizes: tuple[int, int, int]  # smallest, median, largest
-    gini: float  # of the class sizes: 0 all alike, near 1 a few hold everything
+    gini: (
+        float  # of the class sizes: 0 for equal sizes, near 1 where few classes have most pictures
+    )
     sizes: Sizes | None  # None: no good picture
     modes: dict[str, int]  # how pictures are stored: RGB, L, CMYK ...
     animated: int  # pictures with several frames; only the first counts
@@ -87,19 +108,19 @@ def check(
 ) -> CheckResult:
     """Decode every picture and list what is wrong.
 
-    duplicates: whether to look for the same picture in several classes.
-    workers: processes; by default this one, or one a core if that would take long.
-    progress: called with the pictures done and all of them.
+    duplicates: whether to search for the same picture in several classes.
+    workers: processes; by default this one alone, or one per CPU for sets that take long.
+    progress: called with the number of pictures done and their total.
 
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> result = check(digits_dataset(), workers=1)
     >>> result.ok, result.class_sizes, result.modes
     (True, (174, 181, 183), {'L': 1797})
     """
-    looks = look_at_all(dataset.pictures, workers=workers, progress=progress)
+    infos = inspect_pictures(dataset.pictures, workers=workers, progress=progress)
     labels = [dataset.class_names[label] for label in dataset.labels.tolist()]
-    good = [index for index, look in enumerate(looks) if isinstance(look, Look)]
-    seen = [look for look in looks if isinstance(look, Look)]
+    good = [index for index, info in enumerate(infos) if isinstance(info, PictureInfo)]
+    seen = [info for info in infos if isinstance(info, PictureInfo)]
     across, repeats = _duplicates(dataset, labels, good, seen) if duplicates else (None, None)
     counts = Counter(labels[index] for index in good)
     sizes = sorted(counts[name] for name in dataset.class_names)
@@ -108,9 +129,9 @@ def check(
         pictures=len(dataset),
         classes=dataset.num_classes,
         bad=tuple(
-            BadFile(index, dataset.pictures.name(index), labels[index], look)
-            for index, look in enumerate(looks)
-            if isinstance(look, str)
+            UnreadableFile(index, dataset.pictures.name(index), labels[index], info)
+            for index, info in enumerate(infos)
+            if isinstance(info, str)
         ),
         duplicates=across,
         repeats=repeats,
@@ -119,19 +140,20 @@ def check(
         class_sizes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]),
         gini=_gini(sizes),
         sizes=_sizes(seen) if seen else None,
-        modes=dict(Counter(look.mode for look in seen).most_common()),
-        animated=sum(look.frames > 1 for look in seen),
+        modes=dict(Counter(info.mode for info in seen).most_common()),
+        animated=sum(info.frames > 1 for info in seen),
     )
 
 
-def usable(dataset: Dataset, found: CheckResult | BadPictures) -> Dataset:
-    """The data set without its bad files. Classes with no good picture are gone with them.
+def drop_unreadable(dataset: Dataset, found: CheckResult | UnreadablePictures) -> Dataset:
+    """The data set without its bad files, and without classes that have no good picture.
 
-    found: what `check` returned, or what the making of a cache raised.
+    found: the result of `check`, or the error that `cache_in_memory` or `cache_on_disk` raised.
 
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> digits = digits_dataset()
-    >>> len(usable(digits, BadPictures({3: BadPicture("digit 3", "smudged")}, 1797)))
+    >>> error = UnreadablePictures({3: UnreadablePicture("digit 3", "smudged")}, 1797)
+    >>> len(drop_unreadable(digits, error))
     1796
     """
     error = _bad_pictures(dataset, found)
@@ -145,48 +167,115 @@ def usable(dataset: Dataset, found: CheckResult | BadPictures) -> Dataset:
     return dataset.subset([index for index in range(len(dataset)) if index not in error.bad])
 
 
-def require_good(dataset: Dataset, result: CheckResult) -> None:
-    """Stop with the list, `BadPictures`, if the data set has bad files.
+def require_readable(dataset: Dataset, result: CheckResult) -> None:
+    """Raise `UnreadablePictures`, which lists them, if the data set has bad files.
 
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> digits = digits_dataset()
-    >>> require_good(digits, check(digits, duplicates=False, workers=1))
+    >>> require_readable(digits, check(digits, duplicates=False, workers=1))
     """
     error = _bad_pictures(dataset, result)
     if error.bad:
         raise error
 
 
-def _bad_pictures(dataset: Dataset, found: CheckResult | BadPictures) -> BadPictures:
-    """What was found, made sure to be of this data set."""
+def _bad_pictures(dataset: Dataset, found: CheckResult | UnreadablePictures) -> UnreadablePictures:
+    """The bad pictures, after a check that they are of this data set."""
     if isinstance(found, CheckResult):
-        bad = {file.index: BadPicture(file.name, file.reason) for file in found.bad}
-        found = BadPictures(bad, found.pictures)
+        bad = {file.index: UnreadablePicture(file.name, file.reason) for file in found.bad}
+        found = UnreadablePictures(bad, found.pictures)
     names = {index: error.name for index, error in found.bad.items()}
     if found.total != len(dataset) or any(
         dataset.pictures.name(index) != name for index, name in names.items()
     ):
         raise ValueError(
-            f"expected what was found in these {len(dataset)} pictures of {dataset.name!r}, "
-            f"got that of {found.total} others; check this data set"
+            f"expected a result for these {len(dataset)} pictures of {dataset.name!r}, "
+            f"got one for {found.total} others; check this data set"
         )
     return found
 
 
+@dataclass(frozen=True)
+class PictureInfo:
+    """One decoded picture: its size, how the file stores it, and a digest of its content."""
+
+    width: int
+    height: int
+    mode: str
+    frames: int
+    digest: bytes  # the same for the same pixels
+    thumbnail: bytes  # (THUMBNAIL, THUMBNAIL, 3), 8 bit
+
+
+def inspect_pictures(
+    pictures: Pictures,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[PictureInfo | str]:
+    """The size, mode and digest of each picture, or the reason why it cannot be read.
+
+    workers: processes; by default this one alone, or one per CPU for sets that take long.
+    progress: called with the number of pictures done and their total.
+
+    >>> from kinspace.data.pictures import ArrayPictures
+    >>> infos = inspect_pictures(ArrayPictures(np.zeros((2, 8, 9), np.uint8)))
+    >>> infos[0].width, infos[0].mode, infos[0] == infos[1]
+    (9, 'L', True)
+    """
+    if workers is not None:
+        checks.integer("workers", workers, at_least=1)
+    count = len(pictures)
+    report = progress or (lambda done, total: None)
+    task = partial(_inspect_chunk, pictures)
+    infos: list[PictureInfo | str] = []
+    start = time.monotonic()
+    while len(infos) < count and workers in (None, 1):
+        infos += task(range(len(infos), min(len(infos) + CHUNK, count)))
+        report(len(infos), count)
+        if workers is None:
+            rest = (time.monotonic() - start) / len(infos) * (count - len(infos))
+            workers = cpu_count() if rest > _WORTHWHILE else 1
+    workers = workers or 1
+    parts = chunks(len(infos), count, workers)
+    for part in process_map(task, parts, workers, what="read the pictures"):
+        infos += part
+        report(len(infos), count)
+    return infos
+
+
+def _inspect_chunk(pictures: Pictures, indices: range) -> list[PictureInfo | str]:
+    return [_inspect(pictures, index) for index in indices]
+
+
+def _inspect(pictures: Pictures, index: int) -> PictureInfo | str:
+    try:
+        picture = pictures.read(index)
+    except UnreadablePicture as bad:
+        return bad.reason
+    pixels = np.asarray(picture)
+    digest = hashlib.blake2b(str(picture.size).encode(), digest_size=16)
+    digest.update(pixels.data)
+    small = picture.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
+    mode = str(picture.info.get("mode", picture.mode))
+    frames = int(picture.info.get("frames", 1))
+    return PictureInfo(*picture.size, mode, frames, digest.digest(), small.tobytes())
+
+
 def _duplicates(
-    dataset: Dataset, labels: Sequence[str], good: Sequence[int], looks: Sequence[Look]
+    dataset: Dataset, labels: Sequence[str], good: Sequence[int], infos: Sequence[PictureInfo]
 ) -> tuple[tuple[Duplicates, ...], int]:
     """Groups across classes, and how many pictures repeat another of their class."""
-    raw = np.frombuffer(b"".join(look.thumbnail for look in looks), np.uint8)
+    raw = np.frombuffer(b"".join(info.thumbnail for info in infos), np.uint8)
     thumbnails = raw.reshape(-1, THUMBNAIL, THUMBNAIL, 3)
     across: list[Duplicates] = []
     repeats = 0
-    for group in find_groups([look.digest for look in looks], thumbnails):
+    for group in find_groups([info.digest for info in infos], thumbnails):
         names = tuple(dataset.pictures.name(good[place]) for place in group)
         classes = tuple(labels[good[place]] for place in group)
         repeats += len(group) - len(set(classes))
         if len(set(classes)) > 1:
-            exact = len({looks[place].digest for place in group}) == 1
+            exact = len({infos[place].digest for place in group}) == 1
             across.append(Duplicates(exact, names, classes))
     return tuple(across), repeats
 
@@ -202,8 +291,8 @@ def _gini(sizes: Sequence[int]) -> float:
     return 2 * ranks / (len(sizes) * total) - (len(sizes) + 1) / len(sizes) if total else 0.0
 
 
-def _sizes(looks: Sequence[Look]) -> Sizes:
-    sizes = sorted(((look.width, look.height) for look in looks), key=lambda s: (s[0] * s[1], s))
+def _sizes(infos: Sequence[PictureInfo]) -> Sizes:
+    sizes = sorted(((info.width, info.height) for info in infos), key=lambda s: (s[0] * s[1], s))
     aspects = [width / height for width, height in sizes]
     return Sizes(
         smallest=sizes[0],

@@ -8,9 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kinspace._core.text import plural
 from kinspace.data.validation import CheckResult
 
-__all__ = ["check_facts", "check_table", "check_verdict", "counted"]
+__all__ = ["check_facts", "check_table", "check_verdict"]
 
 LISTED = 20  # rows of a kind; the rest is counted
 
@@ -20,20 +21,20 @@ def check_table(result: CheckResult) -> RenderableType:
 
     >>> from rich.console import Console
     >>> from kinspace.data.validation import check
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> Console().print(check_table(check(digits_dataset(), workers=1)))  # doctest: +ELLIPSIS
     digits: 1,797 pictures in 10 classes
     ...
     nothing is wrong
     """
-    size = f"{counted(result.pictures, 'picture')} in {counted(result.classes, 'class', 'classes')}"
+    size = f"{plural(result.pictures, 'picture')} in {plural(result.classes, 'class', 'classes')}"
     parts: list[RenderableType] = [
         Text(f"{result.name}: {size}"),
         _numbers(result),
     ]
     if result.bad:
         rows = [(file.name, file.label, file.reason) for file in result.bad]
-        parts.append(_listing(counted(len(rows), "bad file"), ("file", "class", "reason"), rows))
+        parts.append(_listing(plural(len(rows), "bad file"), ("file", "class", "reason"), rows))
     if result.duplicates:
         parts.append(_duplicates(result))
     for names, title in (
@@ -41,7 +42,7 @@ def check_table(result: CheckResult) -> RenderableType:
         (result.emptied, "no good picture"),
     ):
         if names:
-            what = counted(len(names), "class", "classes")
+            what = plural(len(names), "class", "classes")
             parts.append(_listing(f"{what} with {title}", ("class",), [[n] for n in names]))
     parts += ["", Text(check_verdict(result))]
     return Group(*parts)
@@ -58,7 +59,7 @@ def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
     """The numbers of a check: a name and a value each, in words.
 
     >>> from kinspace.data.validation import check
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> dict(check_facts(check(digits_dataset(), workers=1)))["pictures a class"]
     '174 to 183, median 181'
     """
@@ -77,14 +78,14 @@ def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
     if result.animated:
         yield (
             "several frames",
-            f"{counted(result.animated, 'picture')}; only the first frame counts",
+            f"{plural(result.animated, 'picture')}; only the first frame counts",
         )
     if result.repeats is None:
         yield "duplicates", "not looked for"
     elif result.repeats:
         yield (
             "repeats",
-            f"{counted(result.repeats, 'picture')} nearly like another of the same class",
+            f"{plural(result.repeats, 'picture')} nearly like another of the same class",
         )
 
 
@@ -98,7 +99,7 @@ def _duplicates(result: CheckResult) -> RenderableType:
         )
         for group in result.duplicates
     ]
-    title = f"{counted(len(rows), 'picture')} in several classes"
+    title = f"{plural(len(rows), 'picture')} in several classes"
     return _listing(title, ("content", "files", "class"), rows)
 
 
@@ -122,12 +123,12 @@ def check_verdict(result: CheckResult) -> str:
     """What is wrong, counted, in a few words.
 
     >>> from kinspace.data.validation import check
-    >>> from kinspace.data.digits import digits_dataset
+    >>> from kinspace.data.built_in import digits_dataset
     >>> check_verdict(check(digits_dataset(), workers=1))
     'nothing is wrong'
     """
     wrong = [
-        counted(count, one, many)
+        plural(count, one, many)
         for count, one, many in (
             (len(result.bad), "bad file", None),
             (
@@ -141,12 +142,3 @@ def check_verdict(result: CheckResult) -> str:
         if count
     ]
     return ", ".join(wrong) if wrong else "nothing is wrong"
-
-
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """So many of a thing.
-
-    >>> counted(1, "class", "classes"), counted(2000, "picture")
-    ('1 class', '2,000 pictures')
-    """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

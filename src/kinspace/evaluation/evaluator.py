@@ -14,8 +14,8 @@ from torch import nn
 
 from kinspace._core.device import pick_device
 from kinspace._core.json_files import write_json
+from kinspace.data.in_memory import SampleInputs
 from kinspace.data.pictures import FilePictures, Pictures
-from kinspace.data.samples import SampleInputs
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.summary import Evaluation, Status, summarize
 from kinspace.run import Run, open_run

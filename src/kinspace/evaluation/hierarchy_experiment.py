@@ -24,7 +24,8 @@ from kinspace.evaluation.summary import Status, plain
 from kinspace.recipes import Recipe
 from kinspace.run_tables import BASELINES, RunEmbedder
 from kinspace.training import train
-from kinspace.training.data_parts import open_any, split_names
+from kinspace.data.load import load_dataset
+from kinspace.training.data_parts import split_names
 
 __all__ = ["recover_hierarchy"]
 
@@ -47,7 +48,7 @@ def recover_hierarchy(
     """
     if "validation.fraction" in (changes or {}):
         raise ValueError("validation.fraction: expected none, no class is held out here; leave it")
-    whole = open_any(data)
+    whole = load_dataset(data)
     if whole.num_classes < 4:
         raise ValueError(
             f"{whole.name}: expected at least 4 classes to merge in pairs, got {whole.num_classes}"
@@ -110,7 +111,7 @@ def _parts(coarse: Dataset, split: str, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def _labels(part: Dataset, coarse: Dataset, whole: Dataset) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = whole.labels[part.places_in(coarse)].numpy()
+    found: NDArray[np.int64] = whole.labels[part.indices_in(coarse)].numpy()
     return found
 
 

@@ -19,9 +19,8 @@ from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
 from kinspace.data.dataloader import PictureLoader
 from kinspace.data.dataset import Dataset
-from kinspace.data.fingerprint import fingerprint
-from kinspace.data.pictures import FilePictures, Pictures, SomePictures
-from kinspace.data.unreadable import BadPicture
+from kinspace.data.pictures import FilePictures, Pictures, PictureSubset, fingerprint
+from kinspace.data.unreadable import UnreadablePicture
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.model import Model
 
@@ -148,7 +147,7 @@ def _embedded(
             found.append(model.embed_inputs(batch.images).cpu().numpy())
             if progress is not None:
                 progress(min(len(found) * batch_size, len(rows)), len(rows))
-    except BadPicture as error:
+    except UnreadablePicture as error:
         raise ValueError(f"{error}; `kinspace check` lists all that cannot be read") from None
     some = np.asarray(rows)
     names = picture_names(dataset.pictures)
@@ -166,7 +165,7 @@ def _embedded(
 
 
 def _whole(pictures: Pictures) -> Pictures:
-    while isinstance(pictures, SomePictures):
+    while isinstance(pictures, PictureSubset):
         pictures = pictures.whole
     return pictures
 

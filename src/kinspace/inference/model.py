@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.device import pick_device
 from kinspace._core.normalization import unit
-from kinspace.data.process_pool import cores
+from kinspace._core.cpus import cpu_count
 from kinspace.data.transforms import TransformSettings, eval_transform
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.answers import UNKNOWN, Added, Neighbor, Verdict
@@ -107,7 +107,7 @@ class Model:
             self.module.to(self.device)
         transform = self.transform
         rows = []
-        with ThreadPoolExecutor(min(8, cores())) as readers:
+        with ThreadPoolExecutor(min(8, cpu_count())) as readers:
             for some in _batches(asked, batch_size, progress):
                 inputs = list(readers.map(lambda image: prepared(image, transform), some))
                 rows.append(self.embed_inputs(_stacked(inputs)).cpu().numpy())

@@ -3,47 +3,44 @@
 `defaults/` has a short one for each method, `papers/` one for each setting the papers print.
 """
 
-from kinspace.recipes.description import describe, formulas
-from kinspace.recipes.model_sections import (
-    IndexPart,
-    LossPart,
-    ModelPart,
-    RegularizerPart,
-    SamplerPart,
-    TransformPart,
-    WarmStartPart,
-)
-from kinspace.recipes.overrides import changed, parse_set, with_loss, with_regularizers
-from kinspace.recipes.reading import read_recipe, recipe_names
-from kinspace.recipes.recipe import Recipe
-from kinspace.recipes.run_sections import (
-    OptimizerPart,
+from kinspace.recipes.overrides import parse_set, with_changes, with_loss, with_regularizers
+from kinspace.recipes.recipe_files import describe, formulas, read_recipe, recipe_names
+from kinspace.recipes.schema import Recipe
+from kinspace.recipes.sections import (
+    IndexConfig,
+    LossConfig,
+    ModelConfig,
+    OptimizerConfig,
     Range,
-    SchedulePart,
-    TestPart,
-    ValidationPart,
+    RegularizerConfig,
+    SamplerConfig,
+    ScheduleConfig,
+    TestConfig,
+    TransformConfig,
+    ValidationConfig,
+    WarmStartConfig,
 )
 
 __all__ = [
-    "IndexPart",
-    "LossPart",
-    "ModelPart",
-    "OptimizerPart",
+    "IndexConfig",
+    "LossConfig",
+    "ModelConfig",
+    "OptimizerConfig",
     "Range",
     "Recipe",
-    "RegularizerPart",
-    "SamplerPart",
-    "SchedulePart",
-    "TestPart",
-    "TransformPart",
-    "ValidationPart",
-    "WarmStartPart",
-    "changed",
+    "RegularizerConfig",
+    "SamplerConfig",
+    "ScheduleConfig",
+    "TestConfig",
+    "TransformConfig",
+    "ValidationConfig",
+    "WarmStartConfig",
     "describe",
     "formulas",
     "parse_set",
     "read_recipe",
     "recipe_names",
+    "with_changes",
     "with_loss",
     "with_regularizers",
 ]

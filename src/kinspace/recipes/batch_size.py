@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from kinspace.recipes import Recipe, changed
+from kinspace.recipes import Recipe, with_changes
 
 __all__ = ["fit_batch_size", "samples_per_batch", "with_batch_size"]
 
@@ -34,7 +34,7 @@ def fit_batch_size(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
         return recipe, None  # none at all: the sampler says what is wrong
     said = f"batches of {fit.most} {fit.words}: the recipe asks for {fit.asked}, and the "
     said += "training part fills no more"
-    return changed(recipe, {fit.key: fit.most}), said
+    return with_changes(recipe, {fit.key: fit.most}), said
 
 
 def with_batch_size(recipe: Recipe, size: int) -> Recipe:
@@ -47,7 +47,7 @@ def with_batch_size(recipe: Recipe, size: int) -> Recipe:
     key, _, each = _groups(recipe)
     if size % each:
         raise ValueError(f"--batch: expected a multiple of {each}, the samples a group, got {size}")
-    return changed(recipe, {f"sampler.{key}": size // each}, where="--batch")
+    return with_changes(recipe, {f"sampler.{key}": size // each}, where="--batch")
 
 
 def samples_per_batch(recipe: Recipe) -> int:

@@ -12,11 +12,10 @@ from torch import Tensor
 from kinspace.losses import LOSSES
 from kinspace.models.backbones import BACKBONES
 from kinspace.objective import make_loss
-from kinspace.recipes.dotted_keys import set_dotted
-from kinspace.recipes.field_types import known
-from kinspace.recipes.recipe import Recipe
+from kinspace.recipes.fields import require_choice
+from kinspace.recipes.schema import Recipe, set_dotted
 
-__all__ = ["changed", "parse_set", "with_loss", "with_regularizers"]
+__all__ = ["parse_set", "with_changes", "with_loss", "with_regularizers"]
 
 
 def parse_set(text: str) -> tuple[str, Any]:
@@ -38,19 +37,19 @@ def parse_set(text: str) -> tuple[str, Any]:
     return key, parsed["value"] if len(parsed) == 1 else value
 
 
-def changed(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--set") -> Recipe:
+def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--set") -> Recipe:
     """The recipe with other values. Another loss.name or sampler.name begins with its defaults.
 
     A backbone of timm's or torchvision's comes with its pretrained weights. Where these or a file
     of weights are new to the recipe, its `fine_tuning` goes before what it has, not before changes.
 
     >>> from kinspace.recipes import read_recipe
-    >>> tuned = changed(read_recipe("triplet"), {"model.backbone": "resnet50"})
+    >>> tuned = with_changes(read_recipe("triplet"), {"model.backbone": "resnet50"})
     >>> tuned.model.pretrained, tuned.optimizer.lr
     (True, 3e-05)
-    >>> changed(read_recipe("almn"), {"loss.beta": 2, "optimizer.lr": 1e-5}).loss.options
+    >>> with_changes(read_recipe("almn"), {"loss.beta": 2, "optimizer.lr": 1e-5}).loss.options
     {'beta': 2.0}
-    >>> changed(read_recipe("almn"), {"loss.bta": 2})
+    >>> with_changes(read_recipe("almn"), {"loss.bta": 2})
     Traceback (most recent call last):
     ValueError: --set: loss.bta: unknown option of almn 'bta'; did you mean 'beta'? ...
     """
@@ -62,11 +61,11 @@ def changed(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--set")
             table["fine_tuning"] = {}
         for part in ("loss", "sampler"):
             if f"{part}.name" in changes:
-                _begin_anew(table, part, {"name": changes[f"{part}.name"]})
+                _replace_section(table, part, {"name": changes[f"{part}.name"]})
         if "index" in table and changes.get("sampler.name", "neighborhoods") != "neighborhoods":
-            _begin_anew(table, "index", None)
+            _replace_section(table, "index", None)
         for key, value in changes.items():
-            known(key, key.partition(".")[0], [*recipe.to_dict(), "index"], what="key")
+            require_choice(key, key.partition(".")[0], [*recipe.to_dict(), "index"], what="key")
             set_dotted(table, key, value)
         return Recipe.from_dict(table)
     except ValueError as error:
@@ -96,9 +95,9 @@ def with_loss(recipe: Recipe, name: str) -> Recipe:
     >>> with_loss(read_recipe("skewed_mean"), "triplet").regularizers[0].centers
     'batch'
     """
-    known("--loss", name, LOSSES, what="loss")
+    require_choice("--loss", name, LOSSES, what="loss")
     table = recipe.to_dict()
-    _begin_anew(table, "loss", {"name": name})
+    _replace_section(table, "loss", {"name": name})
     for part in table["regularizers"]:
         part["centers"] = part["centers"] if _has_proxies(name) else "batch"
     return Recipe.from_dict(table)
@@ -126,14 +125,14 @@ def with_regularizers(recipe: Recipe, texts: Iterable[str]) -> Recipe:
             raise ValueError(
                 f"--regularizer: expected NAME or NAME:WEIGHT, like density:10, got {text!r}"
             ) from None
-    _begin_anew(table, "regularizers", parts)
+    _replace_section(table, "regularizers", parts)
     try:
         return Recipe.from_dict(table)
     except ValueError as error:
         raise ValueError(f"--regularizer: {error}") from None
 
 
-def _begin_anew(table: dict[str, Any], part: str, value: Any) -> None:
+def _replace_section(table: dict[str, Any], part: str, value: Any) -> None:
     """Replace a part, and forget what a search may try in it and what fine-tuning sets."""
     table[part] = value
     for name in ("tune", "fine_tuning"):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from kinspace import __version__
+from kinspace._core.text import plural
 from kinspace.data.validation import CheckResult
-from kinspace.data.validation_report import check_facts, check_verdict, counted
+from kinspace.data.validation_report import check_facts, check_verdict
 from kinspace.evaluation.evaluator import Gathered
 from kinspace.evaluation.measure_names import MEASURES
 from kinspace.evaluation.summary import Evaluation
@@ -77,13 +78,13 @@ def _script(value: dict[str, Any]) -> str:
 def _map_words(data: dict[str, Any]) -> str:
     if len(data["ids"]) < data["of"]:
         return f"{len(data['ids']):,} of {data['of']:,} pictures, drawn by the seed, by t-SNE."
-    return f"All {counted(data['of'], 'picture')}, by t-SNE; the frame has the color of the class."
+    return f"All {plural(data['of'], 'picture')}, by t-SNE; the frame has the color of the class."
 
 
 def _class_words(count: int) -> str:
     if count > ROWS:
         return f"The {ROWS} weakest of {count:,} classes"
-    return f"{counted(count, 'class', 'classes')}, weakest first"
+    return f"{plural(count, 'class', 'classes')}, weakest first"
 
 
 def _tiles(e: Evaluation) -> Iterator[tuple[str, str]]:
@@ -184,8 +185,8 @@ def _recipe(found: Gathered) -> str | None:
 
 def _facts(found: Gathered) -> Iterator[tuple[str, str]]:
     for name, part in found.evaluation.parts.items():
-        pictures, classes = part["pictures"], counted(part["classes"], "class", "classes")
-        yield f"{name} part", f"{counted(pictures, 'picture')} in {classes}"
+        pictures, classes = part["pictures"], plural(part["classes"], "class", "classes")
+        yield f"{name} part", f"{plural(pictures, 'picture')} in {classes}"
     yield "dimensions", f"{found.test.dim:,}"
     if found.run is None:
         yield "seed", f"{found.evaluation.seed} (of the measures)"

@@ -9,8 +9,8 @@ from typing import Any
 
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
+from kinspace._core.text import plural
 from kinspace.data.validation import CheckResult, check
-from kinspace.data.validation_report import counted
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.evaluator import Gathered, gather
 from kinspace.evaluation.summary import Status
@@ -101,7 +101,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters["counted"] = counted
+    pages.filters["plural"] = plural
     pages.filters["hundred"] = lambda value: _fixed(value, 100, 1)
     pages.filters["hundred3"] = lambda value: _fixed(value, 100, 3)
     pages.filters["points"] = lambda value: _fixed(value, 100, 1, sign=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinspace.data.validation_report import counted
+from kinspace._core.text import plural
 from kinspace.evaluation.summary import Evaluation
 from kinspace.report.figures import COLORS, Plot, drawn
 from kinspace.report.verdict import percent
@@ -73,7 +73,7 @@ def densities(found: Evaluation) -> Plot:
         axes.grid(visible=False, axis="x")
 
     alt = (
-        f"Spread of {counted(len(values), 'class', 'classes')}, from {values[0]:.3g} "
+        f"Spread of {plural(len(values), 'class', 'classes')}, from {values[0]:.3g} "
         f"({classes[0]['class']}) to {values[-1]:.3g} ({classes[-1]['class']}), "
         f"median {np.median(values):.3g}."
     )
@@ -93,7 +93,7 @@ def spectrum(found: Evaluation) -> Plot:
         axes.legend()
 
     alt = (
-        f"Shares of {counted(len(shares), 'singular value')}, the largest {shares[0]:.3g}; "
+        f"Shares of {plural(len(shares), 'singular value')}, the largest {shares[0]:.3g}; "
         f"effective rank {found.geometry['effective_rank']:.1f}."
     )
     rows = list(enumerate(shares, 1))
@@ -215,8 +215,8 @@ def map_plot(data: Mapping[str, Any]) -> Plot:
         axes.set_axis_off()
         axes.set_aspect("equal")
 
-    kinds = counted(len(names), "class", "classes")
-    alt = f"A map of {counted(len(x), 'picture')} of {kinds} by t-SNE."
+    kinds = plural(len(names), "class", "classes")
+    alt = f"A map of {plural(len(x), 'picture')} of {kinds} by t-SNE."
     rows = [
         (data["ids"][at], names[numbers[at]], float(x[at]), float(y[at])) for at in range(len(x))
     ]

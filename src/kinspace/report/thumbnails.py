@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from PIL import Image, ImageOps
 
 from kinspace.data.pictures import Pictures
-from kinspace.data.unreadable import BadPicture
+from kinspace.data.unreadable import UnreadablePicture
 
 __all__ = ["picture_uri", "sheet", "tile_side"]
 
@@ -56,7 +56,7 @@ def sheet(pictures: Pictures, places: Sequence[int], *, columns: int, side: int)
 def _read(pictures: Pictures, index: int) -> Image.Image:
     try:
         return pictures.read(index)
-    except BadPicture:  # it could be read once: show that there was one
+    except UnreadablePicture:  # it could be read once: show that there was one
         return Image.new("RGB", (32, 32), "gray")
 
 

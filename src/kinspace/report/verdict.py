@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinspace.data.validation_report import counted
+from kinspace._core.text import plural
 from kinspace.evaluation.summary import Evaluation
 
 __all__ = ["percent", "verdict"]
@@ -32,10 +32,10 @@ def verdict(found: Evaluation, *, unseen: bool) -> tuple[str, str]:
     cases.'
     """
     test, recall = found.parts["test"], found.retrieval["model"]["recall@1"]
-    kind = counted(test["classes"], "class", "classes")
+    kind = plural(test["classes"], "class", "classes")
     kind += " never seen in training" if unseen else ""
     first = (
-        f"For {counted(test['pictures'], 'picture')} of {kind} the nearest other picture is "
+        f"For {plural(test['pictures'], 'picture')} of {kind} the nearest other picture is "
         f"of the same class in {percent(recall)} of cases"
     )
     baselines = [

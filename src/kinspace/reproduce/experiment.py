@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from kinspace.recipes.field_types import fitted, known
-from kinspace.recipes.fields import below_one, typed_fields
+from kinspace.recipes.fields import below_one, convert, convert_fields, require_choice
 from kinspace.reproduce.measures import RECOVERY, known_measure
 from kinspace.reproduce.rows import Curve, Printed, Row, Sweep, file_name, flat
 
@@ -49,7 +48,7 @@ class Experiment:
     sweeps: tuple[Sweep, ...] = ()
 
     def __post_init__(self) -> None:
-        typed_fields(self)
+        convert_fields(self)
         file_name(self.name)
         below_one("validate", self.validate)
         for measure in (*self.measures, *(m for each in self.measures_on.values() for m in each)):
@@ -66,9 +65,9 @@ class Experiment:
                 raise ValueError(f"rows.{row.name}.recipe: expected, and not there")
         sweeps = [sweep.name for sweep in self.sweeps]
         for name in (name for sweep in self.sweeps for name in sweep.beside):
-            known("beside", name, [*names, *sweeps], what="row or sweep")
+            require_choice("beside", name, [*names, *sweeps], what="row or sweep")
         for name in self.curve.reach if self.curve else ():
-            known("reach", name, names, what="row")
+            require_choice("reach", name, names, what="row")
         object.__setattr__(self, "settings", flat(self.settings))
         object.__setattr__(self, "sets", {name: flat(each) for name, each in self.sets.items()})
 
@@ -77,7 +76,7 @@ class Experiment:
         """What TOML has, with the name added; the rows of sweeps are made."""
         given = dict(table)
         for key in given:
-            known(key, key, [each.name for each in fields(cls)], what="key")
+            require_choice(key, key, [each.name for each in fields(cls)], what="key")
         for each in fields(cls):
             if each.default is MISSING and each.default_factory is MISSING:
                 _there(each.name, given)
@@ -103,7 +102,7 @@ class Experiment:
             return self
         allowed = [*(row.name for row in self.rows), *(sweep.name for sweep in self.sweeps)]
         for name in names:
-            known("--only", name, allowed, what="row")
+            require_choice("--only", name, allowed, what="row")
         kept = tuple(row for row in self.rows if row.name in names or row.sweep in names)
         there = {row.name for row in kept} | {row.sweep for row in kept}
         curve = self.curve
@@ -123,21 +122,21 @@ def _there(key: str, table: Mapping[str, Any]) -> None:
 
 
 def _tables(key: str, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    found: tuple[Mapping[str, Any], ...] = fitted(
+    found: tuple[Mapping[str, Any], ...] = convert(
         key, given.get(key, []), tuple[Mapping[str, Any], ...]
     )
     return found
 
 
 def _part(key: str, cls: Any, table: Any) -> Any:
-    table = fitted(key, table, Mapping[str, Any])
+    table = convert(key, table, Mapping[str, Any])
     own = [each.name for each in fields(cls)]
     try:
         for each in fields(cls):
             if each.default is MISSING and each.default_factory is MISSING:
                 _there(each.name, table)
         for name in table:
-            known(name, name, own, what="key")
+            require_choice(name, name, own, what="key")
         return cls(**table)
     except ValueError as error:
         raise ValueError(f"{key}.{error}") from None
@@ -154,7 +153,7 @@ def _row(number: int, table: Mapping[str, Any]) -> Row:
 
 def _printed(key: str, tables: Any) -> tuple[Printed, ...]:
     found = []
-    for table in fitted(f"{key}.printed", tables, tuple[Mapping[str, Any], ...]):
+    for table in convert(f"{key}.printed", tables, tuple[Mapping[str, Any], ...]):
         numbers = {name: each for name, each in table.items() if name not in ("data", "source")}
         own = {name: each for name, each in table.items() if name not in numbers}
         found.append(_part(f"{key}.printed", Printed, {**own, "numbers": numbers}))
@@ -164,7 +163,7 @@ def _printed(key: str, tables: Any) -> tuple[Printed, ...]:
 def _sweep(number: int, table: Mapping[str, Any]) -> tuple[Sweep, list[Row]]:
     """A sweep and its rows; its printed numbers are lists, one a value."""
     key = f"sweeps.{table.get('name', number)}"
-    lists = fitted(f"{key}.printed", table.get("printed", []), tuple[Mapping[str, Any], ...])
+    lists = convert(f"{key}.printed", table.get("printed", []), tuple[Mapping[str, Any], ...])
     sweep: Sweep = _part(key, Sweep, {**table, "printed": ()})
     by_place: dict[int, tuple[Printed, ...]] = {}
     for each in lists:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from importlib.resources.abc import Traversable
 
-from kinspace.recipes.field_types import known
-from kinspace.recipes.shipped import as_path, made_from_toml, shipped_files
+from kinspace.recipes.fields import require_choice
+from kinspace.recipes.toml_files import load_toml, packaged_toml_files, toml_path
 from kinspace.reproduce.experiment import Experiment
 
 __all__ = ["experiment_names", "read_experiment"]
@@ -30,14 +30,14 @@ def read_experiment(name_or_path: str | os.PathLike[str]) -> Experiment:
     Traceback (most recent call last):
     ValueError: NAME: unknown experiment 'almm'; did you mean 'almn'? choose from: almn, ...
     """
-    path: Traversable | None = as_path(name_or_path)
+    path: Traversable | None = toml_path(name_or_path)
     where = str(name_or_path)
     if path is None:
         files = _files()
-        path = files[known("NAME", where, files, what="experiment")]
+        path = files[require_choice("NAME", where, files, what="experiment")]
         where = f"experiments/{path.name}"
-    return made_from_toml(path, where, Experiment.from_dict)
+    return load_toml(path, where, Experiment.from_dict)
 
 
 def _files() -> dict[str, Traversable]:
-    return shipped_files("kinspace.reproduce", "experiments")
+    return packaged_toml_files("kinspace.reproduce", "experiments")

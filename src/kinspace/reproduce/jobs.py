@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kinspace.data.standard import STANDARD_SETS
-from kinspace.recipes import Recipe, changed, parse_set, read_recipe, with_regularizers
-from kinspace.recipes.toml import to_toml
+from kinspace.recipes import Recipe, parse_set, read_recipe, with_changes, with_regularizers
+from kinspace.recipes.toml_files import to_toml
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.rows import Row
 
@@ -93,7 +93,7 @@ def recipe_of(
     if row.regularizers is not None:
         recipe = with_regularizers(recipe, row.regularizers)
     settings = settings_of(experiment, row, data, changes or {})
-    return changed(recipe, settings, where=f"{experiment.name}, {row.name}")
+    return with_changes(recipe, settings, where=f"{experiment.name}, {row.name}")
 
 
 def make_jobs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinspace.recipes.field_types import known
+from kinspace.recipes.fields import require_choice
 
 __all__ = [
     "CLASSIFIERS",
@@ -57,7 +57,9 @@ def known_measure(name: str) -> str:
     """
     if AT.fullmatch(name):
         return name
-    return known("measures", name, [*TITLES, *(f"{each}@1" for each in BY_K)], what="measure")
+    return require_choice(
+        "measures", name, [*TITLES, *(f"{each}@1" for each in BY_K)], what="measure"
+    )
 
 
 def at(name: str) -> tuple[str, int] | None:

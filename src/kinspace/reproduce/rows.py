@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinspace.recipes.field_types import fitted, known
-from kinspace.recipes.fields import at_least, typed_fields
+from kinspace.recipes.fields import at_least, convert, convert_fields, require_choice
 from kinspace.reproduce.measures import CLASSIFIERS, VALIDATION, known_measure
 
 __all__ = ["Curve", "Printed", "Row", "Sweep", "file_name", "flat"]
@@ -28,10 +27,10 @@ class Printed:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        typed_fields(self)
+        convert_fields(self)
         for name, number in self.numbers.items():
             known_measure(name)
-            fitted(name, number, float)
+            convert(name, number, float)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +57,9 @@ class Row:
     x: Any = None
 
     def __post_init__(self) -> None:
-        typed_fields(self)
+        convert_fields(self)
         file_name(self.name)
-        known("judged_by", self.judged_by, CLASSIFIERS, what="classifier")
+        require_choice("judged_by", self.judged_by, CLASSIFIERS, what="classifier")
         at_least(self, 1, "micro_batch")
         if self.regularizers == ():
             raise ValueError("regularizers: expected one or more; for none, a recipe without them")
@@ -91,7 +90,7 @@ class Sweep:
     micro_batch: int | None = None
 
     def __post_init__(self) -> None:
-        typed_fields(self)
+        convert_fields(self)
         file_name(self.name)
         if not self.values:
             raise ValueError("values: expected one or more, got none")
@@ -144,7 +143,7 @@ class Curve:
     reach: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        typed_fields(self)
+        convert_fields(self)
         if self.measure != VALIDATION:
             known_measure(self.measure)
         at_least(self, 1, "every")

@@ -26,7 +26,8 @@ from kinspace.reproduce.measures import at
 from kinspace.run import Run, open_run
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import make_model, transform_settings
-from kinspace.training.data_parts import DataPart, open_any, prepare, split_names
+from kinspace.training.data_parts import DataPart, prepare, split_names
+from kinspace.data.load import load_dataset
 from kinspace.training.embedding import embed_all
 from kinspace.training.settings import RunSettings, run_settings
 
@@ -53,7 +54,7 @@ class Judge:
         key = repr(sorted(transform.to_dict().items()))
         if key not in self._feeds:
             if self._whole is None:
-                self._whole = open_any(self.data)
+                self._whole = load_dataset(self.data)
             made = prepare(self._whole, "all", transform, settings, validation=0)
             self._feeds[key] = made.train
         return self._feeds[key]
@@ -233,7 +234,7 @@ class _Model:
         index, whole = self.recipe.index, self.feed.dataset
         # by the numbers of the whole set: a part counts its own classes
         names, truth = (
-            whole.labels[part.places_in(whole)].numpy() for part in (self.train, self.test)
+            whole.labels[part.indices_in(whole)].numpy() for part in (self.train, self.test)
         )
         weight = self.weights.get("objective.loss.weight")
         if weight is not None and len(weight) == self.train.num_classes:

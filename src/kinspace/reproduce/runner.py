@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kinspace._core import checks
-from kinspace.data.load import BUILT_IN
+from kinspace.data.built_in import BUILT_IN_SETS
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.experiment_files import read_experiment
 from kinspace.reproduce.jobs import Job, data_name, make_jobs
@@ -227,7 +227,7 @@ def _machine(options: _Options, place: str, out: Path, *, save: int) -> Machine:
 def _place(experiment: Experiment, data: str | None) -> str:
     if data is not None:
         return data
-    if experiment.data in BUILT_IN:
+    if experiment.data in BUILT_IN_SETS:
         return experiment.data
     raise ValueError(
         f"DATA: {experiment.name} is about {experiment.data}, which is not built in; say where it "

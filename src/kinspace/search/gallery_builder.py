@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace.data.dataset import Dataset
+from kinspace.data.load import load_dataset
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.dataset import Progress, embed_dataset
 from kinspace.inference.loading import load
 from kinspace.inference.model import Model
 from kinspace.search.gallery import Gallery, check_search
 from kinspace.search.thresholds import calibrate
-from kinspace.training.data_parts import open_any, split_names
+from kinspace.training.data_parts import split_names
 
 __all__ = ["index_run", "parts_of_run"]
 
@@ -62,7 +63,7 @@ def index_run(
 def _opened(model: Model, data: Any) -> Dataset:
     """The data without the pictures that the run left out."""
     try:
-        dataset = open_any(model.about["data"] if data is None else data)
+        dataset = load_dataset(model.about["data"] if data is None else data)
     except ValueError as error:
         if data is not None:
             raise
@@ -92,7 +93,7 @@ def parts_of_run(dataset: Dataset, about: Mapping[str, Any]) -> NDArray[np.str_]
         return None
     found = np.full(len(dataset), "", dtype="<U10")
     for name, part in parts.items():
-        found[part.places_in(dataset).numpy()] = name
+        found[part.indices_in(dataset).numpy()] = name
     return found
 
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace.data.process_pool import cores
+from kinspace._core.cpus import cpu_count
 
 __all__ = ["Batcher", "Busy", "Vector", "one_core"]
 
@@ -51,7 +51,7 @@ class Batcher:
         self._size = size
         # torch's threads wait for each other: one core is left to the requests, which would hold up
         # one of them and so all
-        self._threads = max(1, min(torch.get_num_threads(), cores() - 1))
+        self._threads = max(1, min(torch.get_num_threads(), cpu_count() - 1))
         self._free = threading.BoundedSemaphore(places)
         self._asked: SimpleQueue[tuple[Tensor, Future[Vector]] | None] = SimpleQueue()
         self.taken = 0  # places

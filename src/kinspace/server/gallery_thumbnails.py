@@ -11,12 +11,12 @@ from typing import Any
 
 from PIL import Image
 
+from kinspace.data.in_memory import SampleInputs
+from kinspace.data.load import load_dataset
 from kinspace.data.pictures import FilePictures, Pictures
-from kinspace.data.samples import SampleInputs
 from kinspace.inference.dataset import picture_names
 from kinspace.inference.model import Model
 from kinspace.report.thumbnails import picture_uri
-from kinspace.training.data_parts import open_any
 
 __all__ = ["Thumbnails"]
 
@@ -70,7 +70,7 @@ def _pictures(model: Model, data: Any) -> Pictures | None:
     if data is None and not own:  # names of other data may be the same: no picture is better
         return None
     try:
-        pictures = open_any(model.about["data"] if data is None else data).pictures
+        pictures = load_dataset(model.about["data"] if data is None else data).pictures
     except ValueError:
         if data is not None:
             raise

@@ -16,7 +16,7 @@ from fastapi import HTTPException, Response, UploadFile
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace.data.process_pool import cores
+from kinspace._core.cpus import cpu_count
 from kinspace.inference.inputs import prepared
 from kinspace.inference.model import Model
 from kinspace.search import Where
@@ -44,7 +44,9 @@ class Desk:
         self.thumbnails, self.drawing = thumbnails, drawing
         self.rows = {name: row for row, name in enumerate(model.table.ids)}
         self.batcher = Batcher(self._embed, size=settings.batch, places=settings.queue)
-        self.pool = ThreadPoolExecutor(min(WORKERS, max(2, cores())), "kinspace-request", one_core)
+        self.pool = ThreadPoolExecutor(
+            min(WORKERS, max(2, cpu_count())), "kinspace-request", one_core
+        )
         self.transform = model.transform
         self.metrics = Metrics()
         len(model.index)  # brought into order before several threads ask

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kinspace.data.pictures import decode
-from kinspace.data.unreadable import BadPicture
+from kinspace.data.unreadable import UnreadablePicture
 from kinspace.server.server_settings import Settings
 
 __all__ = ["BodyLimit", "read_upload"]
@@ -52,7 +52,7 @@ def read_upload(data: bytes, settings: Settings) -> Image.Image:
         )
     try:
         return decode(io.BytesIO(data), "picture")
-    except BadPicture as error:
+    except UnreadablePicture as error:
         raise HTTPException(400, str(error)) from None
 
 

@@ -16,31 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace.data import (
-    BadPictures,
-    Dataset,
-    PictureCache,
-    Split,
-    TransformSettings,
-    cache_in_memory,
-    cache_on_disk,
-    check,
-    hold_out_classes,
-    official,
-    open_data,
-    require_good,
-    stratified,
-    usable,
-    zero_shot,
-)
-from kinspace.data.dataloader import Batch, CachedLoader, IndexBatches, PictureLoader, in_order
-from kinspace.data.process_pool import cores
-from kinspace.data.samples import SampleInputs, from_samples
+from kinspace.data import UnreadablePictures, Dataset, PictureCache, Split, TransformSettings, cache_in_memory, cache_on_disk, check, hold_out_classes, official, load_dataset, require_readable, stratified, drop_unreadable, zero_shot
+from kinspace.data.dataloader import Batch, CachedLoader, IndexBatches, PictureLoader, sequential_batches
+from kinspace._core.cpus import cpu_count
+from kinspace.data.in_memory import SampleInputs, from_samples
 from kinspace.data.transforms import eval_transform, train_transform
 from kinspace.distributed import rank, world_size
 from kinspace.training.settings import SPLITS, RunSettings
 
-__all__ = ["DataPart", "DataParts", "embedding_dim", "open_any", "prepare", "split_names"]
+__all__ = ["DataPart", "DataParts", "embedding_dim", "load_dataset", "prepare", "split_names"]
 
 _TESTED = 0.25  # of each class's pictures, in a stratified split
 
@@ -96,7 +80,7 @@ class DataPart:
             yield self.cache.squares(batch).to(self.device)
 
     def _mine(self, batch_size: int) -> list[list[int]]:
-        return in_order(len(self.dataset), batch_size, rank=rank(), world_size=world_size())
+        return sequential_batches(len(self.dataset), batch_size, rank=rank(), world_size=world_size())
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,16 +110,16 @@ class DataParts:
         }
 
 
-def open_any(data: Any) -> Dataset:
+def load_dataset(data: Any) -> Dataset:
     """A `Dataset` from itself, from a name or place, or from any data set of (input, label).
 
-    >>> open_any("digits").name
+    >>> load_dataset("digits").name
     'digits'
     """
     if isinstance(data, Dataset):
         return data
     if isinstance(data, (str, os.PathLike)):
-        return open_data(data)
+        return load_dataset(data)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return from_samples(data)
     raise ValueError(
@@ -159,11 +143,11 @@ def prepare(
     skipped: tuple[tuple[str, str], ...] = ()
     try:
         cache = _cache(dataset, transform, settings, device)
-    except BadPictures as error:
+    except UnreadablePictures as error:
         if not settings.skip_bad:
             raise
         skipped = tuple((bad.name, bad.reason) for bad in error.bad.values())
-        dataset = usable(dataset, error)
+        dataset = drop_unreadable(dataset, error)
         cache = _cache(dataset, transform, settings, device)
     whole = DataPart(
         dataset,
@@ -240,7 +224,7 @@ def _both(split: Split) -> tuple[Dataset, Dataset]:
 def _workers(settings: RunSettings) -> int:
     if settings.workers is not None:
         return settings.workers
-    return min(8, cores())
+    return min(8, cpu_count())
 
 
 def _cache(
@@ -252,7 +236,7 @@ def _cache(
     if where == "auto":
         where = _affordable(needed, device)
     if where == "none":  # then nothing reads the pictures before the first step but this
-        require_good(dataset, check(dataset, duplicates=False, workers=readers))
+        require_readable(dataset, check(dataset, duplicates=False, workers=readers))
         return None
     if where not in ("memory", "gpu"):
         return cache_on_disk(dataset, Path(where), transform, workers=readers)

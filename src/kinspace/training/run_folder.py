@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kinspace._core.atomic_files import clear_parts
-from kinspace.data.validation_report import counted
+from kinspace._core.text import plural
 
 __all__ = ["FORMAT", "hardware", "new_folder", "same_run"]
 
@@ -79,6 +79,6 @@ def hardware(device: torch.device) -> dict[str, str]:
     if device.type == "cuda":
         found["device"] = torch.cuda.get_device_name(device)
     else:
-        threads = counted(torch.get_num_threads(), "thread")
+        threads = plural(torch.get_num_threads(), "thread")
         found["device"] = f"{platform.processor() or platform.machine()}, {threads}"
     return found

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from kinspace import __version__
 from kinspace._core.atomic_files import clear_parts
 from kinspace._core.json_files import write_json
-from kinspace.data.validation_report import counted
+from kinspace._core.text import plural
 from kinspace.distributed import (
     barrier,
     broadcast_from_main,
@@ -29,7 +29,7 @@ from kinspace.distributed import (
     world_size,
 )
 from kinspace.models import Embedder
-from kinspace.recipes import Recipe, changed, read_recipe
+from kinspace.recipes import Recipe, with_changes, read_recipe
 from kinspace.recipes.batch_size import fit_batch_size
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.components import (
@@ -44,7 +44,8 @@ from kinspace.training.components import (
     without_search,
 )
 from kinspace.training.cuda_graphs import Graphed
-from kinspace.training.data_parts import DataParts, embedding_dim, open_any, prepare
+from kinspace.training.data_parts import DataParts, embedding_dim, prepare
+from kinspace.data.load import load_dataset
 from kinspace.training.diagnostics import few_pictures
 from kinspace.training.final_evaluation import verdict
 from kinspace.training.hooks import run_hooks
@@ -73,7 +74,7 @@ def train(
 ) -> Run:
     """Train a model and judge it; returns the run folder.
 
-    data: a folder, table, archive or name (`kinspace.data.open_data`), a `Dataset`, or any data set
+    data: a folder, table, archive or name (`kinspace.data.load_dataset`), a `Dataset`, or any data set
         of (input, label).
     method: the name of a recipe (`kinspace methods` lists them), a .toml file, or a `Recipe`.
     changes: other values for some of its keys, {"loss.beta": 2.0}.
@@ -83,7 +84,7 @@ def train(
     settings: the options of `RunSettings`: seed, device, precision, micro_batch, cache, ...
     """
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
-    recipe = without_search(changed(recipe, changes, where="changes") if changes else recipe)
+    recipe = without_search(with_changes(recipe, changes, where="changes") if changes else recipe)
     chosen = run_settings(settings)
     began = init_process_group(chosen.on_device())
     try:
@@ -118,7 +119,7 @@ class _Job:
         *,
         resume: bool,
     ) -> _Job:
-        dataset = open_any(data)
+        dataset = load_dataset(data)
         if settings.tensorboard:
             tensorboard_writer()  # not there: an error now, not with a run folder half begun
         made = make_model(recipe, seed=settings.seed) if model is None else model
@@ -204,7 +205,7 @@ class _Job:
         reporter.say(f"{train.name}, {', '.join(words)}")
         if skipped:
             reporter.say(
-                f"left out, unreadable: {counted(len(skipped), 'picture')} (run.json lists them)"
+                f"left out, unreadable: {plural(len(skipped), 'picture')} (run.json lists them)"
             )
         samples = self.recipe.resolved().sampler.options.get("samples")
         if samples and (warning := few_pictures(train.labels.bincount().tolist(), samples)):

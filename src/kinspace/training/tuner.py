@@ -26,10 +26,11 @@ import torch.distributed as dist
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import read_json, write_json
-from kinspace.data import BadPictures, Dataset
+from kinspace.data import UnreadablePictures, Dataset
 from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
-from kinspace.recipes import Range, Recipe, changed, read_recipe
-from kinspace.training.data_parts import open_any, split_names
+from kinspace.recipes import Range, Recipe, with_changes, read_recipe
+from kinspace.data.load import load_dataset
+from kinspace.training.data_parts import split_names
 from kinspace.training.log import Lines, read_metrics
 from kinspace.training.run_folder import new_folder, same_run
 from kinspace.training.search_space import require_search, suggested
@@ -69,12 +70,12 @@ def tune(
     checks.integer("trials", trials, at_least=1)
     require_search(sampler)
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
-    recipe = changed(recipe, changes, where="changes") if changes else recipe
+    recipe = with_changes(recipe, changes, where="changes") if changes else recipe
     recipe = _with_ranges(recipe, ranges or {})
     chosen = run_settings(settings)
     began = init_process_group(chosen.on_device())
     try:
-        dataset = _trained_on(open_any(data), recipe, chosen)
+        dataset = _trained_on(load_dataset(data), recipe, chosen)
         name = str(data) if isinstance(data, (str, Path)) else dataset.name
         folder = _folder(out, name, dataset, recipe, chosen)
         return _searched(folder, dataset, recipe, chosen, trials=trials, sampler=sampler)
@@ -179,7 +180,7 @@ def _trial(
             resume=bool(broadcast_from_main("yes" if begun else "")),
             **options,
         )
-    except BadPictures:
+    except UnreadablePictures:
         raise
     except (ValueError, torch.OutOfMemoryError) as error:
         return row | {"state": "failed", "error": str(error)}
@@ -194,7 +195,7 @@ def _trial(
 
 def _tried(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """The recipe of a trial, with nothing left to search."""
-    return changed(replace(recipe, tune={}), values, where="trial")
+    return with_changes(replace(recipe, tune={}), values, where="trial")
 
 
 def _best(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
+from kinspace._core.cpus import cpu_count
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY, attribute_table, describe
 from kinspace.data.moths.catalog import make_species, species_catalog
 from kinspace.data.moths.drawing import Picture, draw_moth
-from kinspace.data.process_pool import cores, in_processes
+from kinspace.data.process_pool import process_map
 
 __all__ = ["Moths", "draw_moths", "draw_picture"]
 
@@ -104,13 +105,13 @@ def draw_moths(
     checks.integer("size", size, at_least=16)
     checks.integer("seed", seed, at_least=0)
     if workers is None:
-        workers = max(1, min(cores(), species * per_species // _FEW))
+        workers = max(1, min(cpu_count(), species * per_species // _FEW))
     checks.integer("workers", workers, at_least=1)
     draw = partial(_draw_species, per_species=per_species, size=size, seed=seed)
     if workers == 1:
         drawn = [draw(number) for number in range(species)]
     else:
-        drawn = list(in_processes(draw, range(species), workers, what="draw moths"))
+        drawn = list(process_map(draw, range(species), workers, what="draw moths"))
     words = [row for _, rows in drawn for row in rows]
     return Moths(
         images=np.concatenate([images for images, _ in drawn]),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from kinspace.data.archive_pictures import ArchivePictures
+from kinspace.data.archives import ArchivePictures
 from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.data.standard.source import Source
 

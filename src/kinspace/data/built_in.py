@@ -1,15 +1,37 @@
-"""The moths as a data set: species are classes, genera their parents, attributes as drawn."""
+"""The built-in data sets: handwritten digits, and moths that are drawn.
+
+The digits are scikit-learn's 1,797 pictures of 8 x 8 pixels in 10 classes. Of the moths, species
+are classes, genera their parents, and the attributes are those they are drawn with.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from kinspace.data.dataset import Attributes, Dataset
 from kinspace.data.pictures import ArrayPictures
 
-__all__ = ["moths_dataset"]
+__all__ = ["BUILT_IN_SETS", "digits_dataset", "moths_dataset"]
+
+
+def digits_dataset() -> Dataset:
+    """The digits as gray pictures, 0 black and 255 white.
+
+    >>> digits = digits_dataset()
+    >>> len(digits), digits.num_classes, digits[0][0].size
+    (1797, 10, (8, 8))
+    """
+    from sklearn.datasets import load_digits  # takes a second or two to import
+
+    bunch = load_digits()
+    images = (bunch.images * (255 / 16)).round().astype(np.uint8)  # from 0 .. 16
+    labels = torch.from_numpy(bunch.target.astype(np.int64))
+    names = tuple(str(digit) for digit in range(10))
+    return Dataset(ArrayPictures(images, prefix="digit"), labels, names, name="digits")
 
 
 def moths_dataset(
@@ -48,3 +70,9 @@ def moths_dataset(
         parent_names=genera,
         name="moths",
     )
+
+
+BUILT_IN_SETS: dict[str, Callable[[], Dataset]] = {
+    "digits": digits_dataset,
+    "moths": moths_dataset,
+}

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from kinspace.data.columns import attributes_of
+from kinspace._core.text import first_few
+from kinspace.data.attribute_columns import parse_attributes
 from kinspace.data.dataset import Attributes, Dataset, from_names
-from kinspace.data.layout import PARTS, few, part_name
+from kinspace.data.layout import PARTS, part_name
 from kinspace.data.pictures import FilePictures, Pictures
 
 __all__ = ["Table", "dataset_of", "from_table", "read_table", "refuse_missing"]
@@ -91,7 +92,7 @@ def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = Non
         if empty:
             raise ValueError(
                 f"{where}: expected a {name} for every picture, got none for {len(empty)}: "
-                f"picture {few(empty)}"
+                f"picture {first_few(empty)}"
             )
     _refuse_repeats(columns["path"], where)
     extra = [name for name in columns if name not in _KNOWN] if attributes is None else attributes
@@ -101,7 +102,7 @@ def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = Non
         tuple(columns["path"]),
         tuple(columns["label"]),
         _parts(columns, where),
-        attributes_of({name: columns[name] for name in extra}, where=where),
+        parse_attributes({name: columns[name] for name in extra}, where=where),
     )
 
 
@@ -110,7 +111,7 @@ def refuse_missing(missing: Sequence[str], count: int, where: str) -> None:
     if missing:
         raise ValueError(
             f"{where}: expected all of the {count} pictures it lists, got {len(missing)} missing: "
-            f"{few(missing)}; paths are relative to the table's folder"
+            f"{first_few(missing)}; paths are relative to the table's folder"
         )
 
 
@@ -171,7 +172,7 @@ def _require_column(name: str, columns: dict[str, list[str]], where: str) -> Non
         near = get_close_matches(name, columns, n=1)
         advice = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
-            f"{where}: expected a column {name!r}, got {few(list(columns), 12)}; "
+            f"{where}: expected a column {name!r}, got {first_few(list(columns), 12)}; "
             f"{advice}rename or add the column"
         )
 
@@ -183,7 +184,7 @@ def _refuse_repeats(paths: Sequence[str], where: str) -> None:
     if twice:
         raise ValueError(
             f"{where}: expected every picture once, got {len(twice)} listed more often: "
-            f"{few(twice)}; keep one line for each"
+            f"{first_few(twice)}; keep one line for each"
         )
 
 

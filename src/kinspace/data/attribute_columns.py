@@ -9,15 +9,15 @@ from torch import Tensor
 
 from kinspace.data.dataset import Attributes, natural_order
 
-__all__ = ["MOST_WORDS", "attributes_of"]
+__all__ = ["MOST_WORDS", "parse_attributes"]
 
 MOST_WORDS = 256  # a column with more different words is text, not an attribute
 
 
-def attributes_of(columns: Mapping[str, Sequence[str]], *, where: str) -> Attributes | None:
+def parse_attributes(columns: Mapping[str, Sequence[str]], *, where: str) -> Attributes | None:
     """The columns as numbers: one column for numbers, one a word for words.
 
-    >>> attributes_of({"size": ["0.5", "1"], "color": ["red", "blue"]}, where="table")
+    >>> parse_attributes({"size": ["0.5", "1"], "color": ["red", "blue"]}, where="table")
     Attributes(names=('size', 'color=blue', 'color=red'), values=tensor([[0.5000, 0.0000, 1.0000],
             [1.0000, 1.0000, 0.0000]]))
     """

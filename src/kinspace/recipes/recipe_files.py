@@ -1,0 +1,89 @@
+"""Recipes by name or from a file, and their description."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from kinspace.losses import LOSSES
+from kinspace.recipes.fields import require_choice
+from kinspace.recipes.schema import Recipe
+from kinspace.recipes.toml_files import load_toml, packaged_toml_files, toml_path
+from kinspace.regularizers import REGULARIZERS
+
+__all__ = ["describe", "formulas", "read_recipe", "recipe_names"]
+
+FOLDERS = ("defaults", "papers")
+
+
+def recipe_names(folder: str | None = None) -> list[str]:
+    """The names that `read_recipe` knows: first a default a method, then the papers' settings.
+
+    folder: "defaults" or "papers" for these alone.
+
+    >>> recipe_names("defaults")[:3]
+    ['abe', 'almn', 'angular']
+    """
+    return [name for each in FOLDERS if folder in (None, each) for name in _files(each)]
+
+
+def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
+    """A recipe by its name ("nra", "almn_cub200") or from a TOML file of your own.
+
+    >>> read_recipe("nra").loss.name
+    'nra'
+    >>> read_recipe("nrs")
+    Traceback (most recent call last):
+    ValueError: method: unknown recipe 'nrs'; did you mean 'nra'? choose from: ...
+    """
+    path: Traversable | None = toml_path(name_or_path)
+    where = str(name_or_path)
+    if path is None:
+        files = {name: (each, file) for each in FOLDERS for name, file in _files(each).items()}
+        folder, path = files[require_choice("method", where, files, what="recipe")]
+        where = f"{folder}/{path.name}"
+        if folder == "defaults":
+            return load_toml(path, where, _fine_tuned)
+    return load_toml(path, where, Recipe.from_dict)
+
+
+def _fine_tuned(table: Mapping[str, Any]) -> Recipe:
+    """A default recipe with what all of them have for backbones that come with weights."""
+    common = resources.files("kinspace.recipes").joinpath("fine_tuning.toml")
+    values = tomllib.loads(common.read_text(encoding="utf-8"))
+    return Recipe.from_dict({**table, "fine_tuning": {**values, **table.get("fine_tuning", {})}})
+
+
+def _files(folder: str) -> dict[str, Traversable]:
+    return packaged_toml_files("kinspace.recipes", folder)
+
+
+def formulas(recipe: Recipe) -> dict[str, str]:
+    """For the loss and each regularizer the text of its file: formula, symbols, paper.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> list(formulas(read_recipe("density")))
+    ['triplet', 'density']
+    """
+    modules = {recipe.loss.name: LOSSES[recipe.loss.name]}
+    modules |= {part.name: REGULARIZERS[part.name] for part in recipe.regularizers}
+    return {name: inspect.getdoc(inspect.getmodule(cls)) or "" for name, cls in modules.items()}
+
+
+def describe(recipe: Recipe) -> str:
+    """The recipe as TOML with every option and default, the formulas in comments above.
+
+    It is a recipe file of its own: what a reader changes in it, `read_recipe` reads.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> print(describe(read_recipe("nra"))[:42])
+    # NRA: a loss on nonlinear approximated ra
+    """
+    texts = "\n\n".join(formulas(recipe).values())
+    comment = "\n".join(f"# {line}".rstrip() for line in texts.splitlines())
+    return f"{comment}\n\n{recipe.resolved().to_toml()}"

@@ -1,0 +1,308 @@
+"""A recipe: everything that decides a training run except the data and the seed.
+
+It is read from TOML (`read_recipe`), made in Python, or made from another (`with_changes`). An
+invalid one is a ValueError in each case.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from kinspace.losses import LOSSES
+from kinspace.objective import Objective, Term, make_loss, make_regularizer
+from kinspace.recipes.fields import (
+    convert,
+    convert_fields,
+    default_options,
+    require_choice,
+    type_hints,
+)
+from kinspace.recipes.sections import (
+    IndexConfig,
+    LossConfig,
+    ModelConfig,
+    OptimizerConfig,
+    Range,
+    RegularizerConfig,
+    SamplerConfig,
+    ScheduleConfig,
+    TestConfig,
+    TransformConfig,
+    ValidationConfig,
+    WarmStartConfig,
+)
+from kinspace.recipes.toml_files import to_toml
+from kinspace.regularizers import REGULARIZERS
+from kinspace.samplers import SAMPLERS
+
+__all__ = ["Recipe", "set_dotted"]
+
+SPLITS = ("zero_shot", "official", "stratified", "all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Loss, regularizers, sampler, model, optimizer and schedule of a run.
+
+    data: the standard set of the printed result, or None.
+    split: of the data, a function of `kinspace.data.splits`.
+    index: for the sampler "neighborhoods", and only for it.
+    fine_tuning: for a dotted key its value where `with_changes` gives the backbone weights.
+    tune: for a dotted key the values a search may try.
+
+    >>> recipe = Recipe(name="mine", about="NRA, steeper", loss=LossConfig("nra", {"alpha": 6}))
+    >>> Recipe.from_dict(recipe.to_dict()) == recipe
+    True
+    >>> recipe.to_toml().splitlines()[:2]
+    ['name = "mine"', 'about = "NRA, steeper"']
+    """
+
+    name: str
+    about: str
+    source: str = ""
+    data: str | None = None
+    split: str = "zero_shot"
+    loss: LossConfig
+    regularizers: tuple[RegularizerConfig, ...] = ()
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    transform: TransformConfig = field(default_factory=TransformConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    index: IndexConfig | None = None
+    warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    test: TestConfig = field(default_factory=TestConfig)
+    fine_tuning: Mapping[str, Any] = field(default_factory=dict)
+    tune: Mapping[str, Range] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        _check_together(vars(self))
+        for key, value in self.fine_tuning.items():
+            _check_value(self, key, value, "fine_tuning")
+        for key, values in self.tune.items():
+            for value in values.choices or (values.low, values.high):
+                _check_value(self, key, value, "tune")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as TOML and JSON have them: the options beside the name."""
+        table = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        if self.index is None:
+            del table["index"]
+        return table
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Recipe:
+        """The recipe of a table from `to_dict` or TOML; missing keys have their defaults."""
+        for key in table:
+            require_choice(key, key, FIELDS, what="key")
+        for key in ("name", "about", "loss"):
+            if key not in table:
+                raise ValueError(f"{key}: expected, and not there")
+        return cls(**{key: _field(key, value) for key, value in table.items()})
+
+    def to_toml(self) -> str:
+        """TOML that `read_recipe` reads as exactly this recipe."""
+        return to_toml(self.to_dict())
+
+    def resolved(self) -> Recipe:
+        """The same with every option written out, also those that have their default.
+
+        >>> recipe = Recipe(name="mine", about="", loss=LossConfig("nra", {"alpha": 6}))
+        >>> dict(recipe.resolved().loss.options)
+        {'alpha': 6.0, 'eps': 0.0001, 'detach_range': False, 'reduction': 'mean'}
+        """
+
+        def full(part: Any, registry: Mapping[str, Callable[..., Any]]) -> Any:
+            options = {**default_options(registry[part.name]), **part.options}
+            return replace(part, options=options)
+
+        return replace(
+            self,
+            loss=full(self.loss, LOSSES),
+            regularizers=tuple(full(part, REGULARIZERS) for part in self.regularizers),
+            sampler=full(self.sampler, SAMPLERS),
+        )
+
+
+FIELDS = tuple(each.name for each in fields(Recipe))
+SECTIONS: dict[str, Callable[..., Any]] = {
+    "loss": LossConfig,
+    "sampler": SamplerConfig,
+    "model": ModelConfig,
+    "transform": TransformConfig,
+    "optimizer": OptimizerConfig,
+    "schedule": ScheduleConfig,
+    "index": IndexConfig,
+    "warm_start": WarmStartConfig,
+    "validation": ValidationConfig,
+    "test": TestConfig,
+}
+# Their options stand beside their own keys, as the user thinks of them: loss.beta.
+WITH_OPTIONS = (LossConfig, RegularizerConfig, SamplerConfig)
+
+
+def set_dotted(table: dict[str, Any], key: str, value: Any) -> None:
+    """Set a value in `Recipe.to_dict()`; a regularizer goes by its name. New tables are made.
+
+    >>> table = {"loss": {"name": "almn", "beta": 3.0}, "regularizers": [{"name": "density"}]}
+    >>> set_dotted(table, "loss.beta", 2)
+    >>> set_dotted(table, "regularizers.density.weight", 5)
+    >>> table
+    {'loss': {'name': 'almn', 'beta': 2}, 'regularizers': [{'name': 'density', 'weight': 5}]}
+    """
+    *path, last = key.split(".")
+    target = table
+    if path and path[0] == "regularizers":
+        target, path = _regularizer_table(table, key), path[2:]
+    for name in path:
+        target = target.setdefault(name, {})
+        if not isinstance(target, dict):
+            raise ValueError(f"{key}: unknown key; {name} is a value, not a table")
+    target[last] = value
+
+
+def _regularizer_table(table: dict[str, Any], key: str) -> dict[str, Any]:
+    by_name: dict[str, dict[str, Any]] = {each["name"]: each for each in table["regularizers"]}
+    _, name, *rest = key.split(".")
+    if name not in by_name or not rest:
+        there = ", ".join(by_name) or "none"
+        raise ValueError(
+            f"{key}: expected regularizers.NAME.OPTION with one of the recipe's own, got {name!r}; "
+            f"there is: {there}; --regularizer NAME:WEIGHT puts others in"
+        )
+    return by_name[name]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, WITH_OPTIONS):
+        own = {key: each for key, each in asdict(value).items() if key != "options"}
+        return {**own, **deepcopy(dict(value.options))}
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, Range):
+        ends = {"low": value.low, "high": value.high, "log": value.log}
+        return ends if value.choices is None else {"choices": list(value.choices)}
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if hasattr(value, "__dataclass_fields__"):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
+def _section(key: str, cls: Any, table: Any) -> Any:
+    table = convert(key, table, Mapping[str, Any])
+    own = [each.name for each in fields(cls) if cls not in WITH_OPTIONS or each.name != "options"]
+    if missing := [e.name for e in fields(cls) if _required(e) and e.name not in table]:
+        raise ValueError(f"{key}.{missing[0]}: expected, and not there")
+    given = {name: value for name, value in table.items() if name in own}
+    rest = {name: value for name, value in table.items() if name not in own}
+    if cls in WITH_OPTIONS:
+        given["options"] = rest
+    for name in () if cls in WITH_OPTIONS else rest:
+        require_choice(f"{key}.{name}", name, own, what="key")
+    try:
+        return cls(**given)
+    except ValueError as error:
+        raise ValueError(f"{key}.{error}") from None
+
+
+def _required(each: Any) -> bool:
+    return each.default is MISSING and each.default_factory is MISSING
+
+
+def _regularizers(tables: Any) -> tuple[RegularizerConfig, ...]:
+    tables = convert("regularizers", tables, tuple[Mapping[str, Any], ...])
+    return tuple(
+        _section(f"regularizers.{table.get('name', number)}", RegularizerConfig, table)
+        for number, table in enumerate(tables)
+    )
+
+
+def _ranges(tables: Any) -> dict[str, Range]:
+    tables = convert("tune", tables, Mapping[str, Any])
+    return {key: _section(f"tune.{key}", Range, table) for key, table in tables.items()}
+
+
+def _field(key: str, value: Any) -> Any:
+    """A field of a recipe from its plain value."""
+    if key in SECTIONS and value is not None:
+        return _section(key, SECTIONS[key], value)
+    if key == "regularizers":
+        return _regularizers(value)
+    return _ranges(value) if key == "tune" else value
+
+
+def _check_value(recipe: Recipe, key: str, value: Any, where: str) -> None:
+    """A key of a recipe may have this value: its section is built with it, and no other."""
+    name = key.partition(".")[0]
+    try:
+        require_choice(
+            key, name, [n for n in FIELDS if n not in ("fine_tuning", "tune")], what="key"
+        )
+        old = _plain(getattr(recipe, name))
+        table = {} if old is None else {name: old}
+        set_dotted(table, key, value)
+        new = convert(name, _field(name, table[name]), type_hints(Recipe)[name])
+        _check_together({**vars(recipe), name: new})
+    except ValueError as error:
+        raise ValueError(f"{where}.{key}: {error}") from None
+
+
+def _check_together(recipe: Mapping[str, Any]) -> None:
+    """What no section can check alone; recipe: the fields of one."""
+    if recipe["data"] is not None:
+        require_choice("data", recipe["data"], _data_sets(), what="data set")
+    require_choice("split", recipe["split"], SPLITS, what="split")
+    sampler, index = recipe["sampler"], recipe["index"]
+    if (sampler.name == "neighborhoods") != (index is not None):
+        raise ValueError(
+            f"index: expected {'a table' if index is None else 'none'} with the sampler "
+            f"{sampler.name!r}, got {index}; it is for 'neighborhoods' alone"
+        )
+    loss, model = recipe["loss"], recipe["model"]
+    learners = getattr(_build_modules(loss, recipe["regularizers"]), "groups", None)
+    if learners is not None and learners != model.groups:
+        raise ValueError(
+            f"model.groups: expected the learners of the loss {loss.name!r}, "
+            f"{learners}, got {model.groups}; set loss.groups and model.groups alike"
+        )
+
+
+def _build_modules(loss: LossConfig, regularizers: tuple[RegularizerConfig, ...]) -> nn.Module:
+    """The loss, after building all, which alone finds values out of range and missing proxies."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they warn again where they are used
+        try:
+            module = make_loss(loss.name, loss.options, num_classes=2, dim=2)
+        except ValueError as error:
+            raise ValueError(f"loss.{error}") from None
+        terms = []
+        for part in regularizers:
+            try:
+                groups = part.options.get("groups")  # sizes say the dimension, where it matters
+                dim = sum(groups) if isinstance(groups, tuple) else 2
+                term = make_regularizer(part.name, part.options, num_classes=2, dim=dim)
+            except ValueError as error:
+                raise ValueError(f"regularizers.{part.name}.{error}") from None
+            terms.append(Term(part.name, term, part.weight, part.centers))
+        try:
+            Objective(module, terms)
+        except ValueError as error:
+            raise ValueError(f"regularizers: {error}") from None
+    return module
+
+
+def _data_sets() -> list[str]:
+    from kinspace.data.built_in import BUILT_IN_SETS
+    from kinspace.data.standard import STANDARD_SETS
+
+    return [*STANDARD_SETS, *BUILT_IN_SETS]

@@ -1,0 +1,358 @@
+"""The sections of a recipe, one frozen dataclass each.
+
+The first say what is trained (loss, batches, model, pictures), the others how (optimizer,
+schedule, validation, test, search). Each checks itself, whether read from TOML or made in Python;
+an error names the key within the section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kinspace._core import checks
+from kinspace._core.subembeddings import group_sizes
+from kinspace.data.transforms import FITS
+from kinspace.losses import LOSSES
+from kinspace.models.backbones import BACKBONES, count_learners, find_backbone
+from kinspace.models.embedder import checked_scales
+from kinspace.models.ensembles import learner_sizes
+from kinspace.models.head import POOLINGS
+from kinspace.recipes.fields import (
+    above_zero,
+    at_least,
+    below_one,
+    convert_fields,
+    convert_options,
+    require_choice,
+)
+from kinspace.regularizers import REGULARIZERS
+from kinspace.samplers import SAMPLERS
+
+__all__ = [
+    "IndexConfig",
+    "LossConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "Range",
+    "RegularizerConfig",
+    "SamplerConfig",
+    "ScheduleConfig",
+    "TestConfig",
+    "TransformConfig",
+    "ValidationConfig",
+    "WarmStartConfig",
+]
+
+STARTS = ("random", "discriminants")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """A loss of `LOSSES` and its options.
+
+    >>> LossConfig("nra", {"alpha": 2})
+    LossConfig(name='nra', options={'alpha': 2.0})
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        require_choice("name", self.name, LOSSES, what="loss")
+        options = convert_options(LOSSES[self.name], self.name, self.options)
+        object.__setattr__(self, "options", options)
+
+
+@dataclass(frozen=True)
+class RegularizerConfig:
+    """A regularizer of `REGULARIZERS`, its weight and options.
+
+    centers: what the spreads look at, the loss's "proxies" or the class means of the "batch".
+    """
+
+    name: str
+    weight: float = 1.0
+    centers: str = "proxies"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        require_choice("name", self.name, REGULARIZERS, what="regularizer")
+        require_choice("centers", self.centers, ("proxies", "batch"), what="centers")
+        options = convert_options(REGULARIZERS[self.name], self.name, self.options)
+        object.__setattr__(self, "options", options)
+
+
+@dataclass(frozen=True)
+class SamplerConfig:
+    """A sampler of `SAMPLERS` and its options."""
+
+    name: str = "classes_by_samples"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        require_choice("name", self.name, SAMPLERS, what="sampler")
+        options = convert_options(SAMPLERS[self.name], self.name, self.options)
+        for name, value in options.items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                checks.integer(name, value, at_least=1)
+        object.__setattr__(self, "options", options)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Backbone and head.
+
+    weights: a safetensors file; with it `pretrained` becomes false.
+    dim: of the embeddings; None: no embedding layer.
+    pool: "avg", "max", "both" or "token".
+    normalize: in training to `length` (at test always, to 1).
+    groups: of dimensions, each normalized by itself; their number or their sizes, None: one.
+    attention: the number of learners that see the net through masks of their own, 0: none.
+    depths: the learners are at several depths of the net (`kinspace.models.ensembles`). Each has
+        one of the groups; without groups one layer has the features of all depths.
+    start: of the embedding layer, "random", or from the "discriminants" of the backbone's features
+        and the training classes (`kinspace.models.lda`; for tests on seen classes).
+    start_norm: the mean norm of the embeddings at the start where they are not normalized; None
+        leaves the initialization as it is.
+    options: of the backbone.
+    """
+
+    backbone: str = "small"
+    weights: str | None = None
+    pretrained: bool = False
+    dim: int | None = 128
+    pool: str = "avg"
+    dropout: float = 0.0
+    normalize: bool = True
+    length: float = 1.0
+    groups: int | tuple[int, ...] | None = None
+    attention: int = 0
+    depths: bool = False
+    start: str = "random"
+    start_norm: float | None = 1.0
+    freeze_batch_norm: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        self._check_backbone()
+        if self.weights is not None:
+            object.__setattr__(self, "pretrained", False)
+        at_least(self, 1, "dim")
+        if self.groups is not None and self.dim is not None:
+            group_sizes(self.groups, self.dim)
+        learners = count_learners(self.backbone, self.attention, depths=self.depths)
+        if learners and (self.attention or self.groups is not None):
+            learner_sizes(learners, self.groups, self.dim, shared=bool(self.attention))
+        require_choice("pool", self.pool, POOLINGS, what="pooling")
+        below_one("dropout", self.dropout)
+        require_choice("start", self.start, STARTS, what="start")
+        if self.start != "random" and (self.dim is None or self.attention or self.groups):
+            raise ValueError(
+                f"start: {self.start!r} expects one embedding layer, without attention or groups"
+            )
+        above_zero(self, "length", "start_norm")
+
+    def _check_backbone(self) -> None:
+        try:
+            find_backbone(self.backbone)
+        except ValueError as error:
+            raise ValueError(f"backbone: {error}") from None
+        ours = BACKBONES.get(self.backbone)
+        if isinstance(ours, type):  # the options of other libraries' models only they can check
+            try:
+                options = convert_options(ours, self.backbone, self.options)
+            except ValueError as error:
+                raise ValueError(f"options.{error}") from None
+            object.__setattr__(self, "options", options)
+
+
+@dataclass(frozen=True)
+class TransformConfig:
+    """As in `kinspace.data.transforms.TransformSettings`; None: what the backbone was made for."""
+
+    size: int | None = None
+    resize: int | None = None
+    fit: str = "squash"
+    mirror: bool = True
+    rescale: float = 0.0
+    test_size: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        at_least(self, 1, "size", "resize", "test_size")
+        for name in ("size", "test_size"):
+            side = getattr(self, name)
+            if side is not None and self.resize is not None and side > self.resize:
+                raise ValueError(f"{name}: expected at most resize, {self.resize}, got {side}")
+        require_choice("fit", self.fit, FITS, what="fit")
+        at_least(self, 0, "rescale")
+        for value in self.std or ():
+            checks.positive("std", value)
+
+
+@dataclass(frozen=True)
+class IndexConfig:
+    """The index: K-means clusters a class, a number or "auto" for 1 .. max_clusters by class.
+
+    refresh: steps from one to the next; 0: once an epoch.
+    """
+
+    clusters: int | Literal["auto"] = 8
+    max_clusters: int = 8
+    refresh: int = 0
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if self.clusters != "auto":
+            at_least(self, 1, "clusters")
+        at_least(self, 1, "max_clusters")
+        at_least(self, 0, "refresh")
+
+
+@dataclass(frozen=True)
+class WarmStartConfig:
+    """Steps with another loss, mostly a softmax, before the run; 0: none."""
+
+    loss: str = "softmax"
+    steps: int = 0
+    lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        require_choice("loss", self.loss, LOSSES, what="loss")
+        at_least(self, 0, "steps")
+        above_zero(self, "lr")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer and learning rates.
+
+    head, loss, targets multiply lr: for the embedding layer; for the parameters of the loss
+    (proxies, boundaries); for those of regularizers (density targets, regressors). ema: the decay
+    of the average of the weights, None: no average. momentum is SGD's, and Adam's first beta.
+    """
+
+    name: str = "adamw"
+    lr: float = 1e-4
+    head: float = 10.0
+    loss: float = 100.0
+    targets: float = 10.0
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    clip_value: float | None = None
+    clip_norm: float | None = None
+    ema: float | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        require_choice("name", self.name, ("sgd", "adam", "adamw"), what="optimizer")
+        above_zero(self, "lr", "clip_value", "clip_norm")
+        at_least(self, 0, "head", "loss", "targets", "weight_decay")
+        below_one("momentum", self.momentum)
+        if self.ema is not None:
+            below_one("ema", self.ema)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """How long, and the learning rate on the way.
+
+    warm_up: steps of linear growth from 0. freeze_backbone: first steps in which only head and
+    loss train. kind: "constant"; "step": times `factor` at each milestone; "cosine": to 0 at the
+    end; "annealed": lr * factor ** (step / every), as Magnet's factor an epoch.
+    """
+
+    steps: int = 2000
+    kind: str = "cosine"
+    warm_up: int = 0
+    freeze_backbone: int = 0
+    milestones: tuple[int, ...] = ()
+    factor: float = 0.1
+    every: int = 1000
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        kinds = ("constant", "step", "cosine", "annealed")
+        require_choice("kind", self.kind, kinds, what="schedule")
+        at_least(self, 1, "steps", "every")
+        at_least(self, 0, "warm_up", "freeze_backbone")
+        above_zero(self, "factor")
+        for step in self.milestones:
+            checks.integer("milestones", step, at_least=1)
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise ValueError(f"milestones: expected growing steps, got {list(self.milestones)}")
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """The fraction of the training classes held out to choose by; 0: none. every: steps."""
+
+    fraction: float = 0.2
+    every: int = 200
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        below_one("fraction", self.fraction)
+        at_least(self, 1, "every")
+
+
+@dataclass(frozen=True)
+class TestConfig:
+    """views: the embedding at test is the mean over so many augmentations; 1: the center crop.
+
+    The model itself takes the mean over several views of a picture, wherever it is used after
+    training: mirror, its mirror image too; scales, enlarged by each of these factors.
+    """
+
+    __test__ = False  # for pytest
+
+    views: int = 1
+    mirror: bool = False
+    scales: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        at_least(self, 1, "views")
+        checked_scales(self.scales)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a search may look: from low to high, evenly in the logarithm with `log`; or choices.
+
+    Whole numbers at both ends: whole numbers between.
+
+    >>> Range(low=1e-5, high=1e-2, log=True), Range(choices=[1, 2, 4]).choices
+    (Range(low=1e-05, high=0.01, log=True, choices=None), (1, 2, 4))
+    """
+
+    low: int | float | None = None
+    high: int | float | None = None
+    log: bool = False
+    choices: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if (self.choices is None) == (self.low is None) or (self.low is None) != (
+            self.high is None
+        ):
+            raise ValueError(
+                f"low: expected low and high, or choices, got {self.low}, {self.high} and "
+                f"{self.choices}"
+            )
+        if self.choices is not None and (not self.choices or self.log):
+            raise ValueError("choices: expected one or more, and no log")
+        if self.low is not None and self.high is not None:
+            if self.low >= self.high:
+                raise ValueError(f"low: expected less than high, {self.high}, got {self.low}")
+            if self.log:
+                checks.positive("low", self.low)
