@@ -124,7 +124,7 @@ def table_of(dataset: Dataset, vectors: Tensor | np.ndarray[Any, Any]) -> Embedd
 def _paths(pictures: Pictures) -> tuple[str, ...] | None:
     places: Sequence[int] = range(len(pictures))
     while isinstance(pictures, PictureSubset):
-        places = [pictures.places[place] for place in places]
+        places = [pictures.indices[place] for place in places]
         pictures = pictures.whole
     if not isinstance(pictures, FilePictures):
         return None

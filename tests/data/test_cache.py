@@ -209,9 +209,7 @@ def test_a_data_set_goes_on_without_the_pictures_its_cache_could_not_read(photos
     kept = [index for index in range(COUNT) if index not in (2, 7)]
     assert good.indices_in(photos).tolist() == kept
     assert torch.equal(cache_in_memory(good, SETTINGS).labels, photos.labels[kept])
-    with pytest.raises(
-        ValueError, match="found in these 22 pictures of 'pictures', got that of 24"
-    ):
+    with pytest.raises(ValueError, match="for these 22 pictures of 'pictures', got one for 24"):
         drop_unreadable(good, caught.value)
 
 

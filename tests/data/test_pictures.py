@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from kinspace.data import archive_pictures as packing
-from kinspace.data import pictures
+from kinspace.data import archives, pictures
 from kinspace.data.archives import ArchivePictures
 from kinspace.data.pictures import ArrayPictures, FilePictures, PictureSubset, decode
 from kinspace.data.unreadable import UnreadablePicture
@@ -120,7 +119,7 @@ def test_a_huge_member_of_an_archive_is_refused(
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed_tar:
         (tmp_path / "zeros.jpg").write_bytes(bytes(10_000))
         packed_tar.add(tmp_path / "zeros.jpg", "a/zeros.jpg")
-    monkeypatch.setattr(packing, "MOST_BYTES", 9_999)
+    monkeypatch.setattr(archives, "MOST_BYTES", 9_999)
     for name in ("a.zip", "a.tar.gz"):
         with pytest.raises(UnreadablePicture, match="10,000 bytes, a bomb"):
             ArchivePictures(tmp_path / name, ["a/zeros.jpg"]).read(0)

@@ -28,6 +28,7 @@ from kinspace.recipes import (
     with_loss,
     with_regularizers,
 )
+from kinspace.recipes.schema import SECTIONS
 from kinspace.samplers import SAMPLERS
 
 FOLDER = Path(__file__).parents[2] / "src/kinspace/recipes"

@@ -6,7 +6,7 @@ left of the crop in it, and 1 where it is mirrored. They are drawn apart from th
 CPU, so that a seed gives the same crops on every device.
 
 For the same four numbers the result is that of torchvision's resize, crop and horizontal_flip: to
-the bit where nothing is enlarged, else to the rounding of float32 (tests/test_transforms.py).
+the bit where nothing is enlarged, else to the rounding of float32 (tests/data/test_transforms.py).
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from kinspace._core import checks
 from kinspace._core.json_files import write_json
 from kinspace.data import Dataset
+from kinspace.data.load import load_dataset
 from kinspace.evaluation.merged_classes import merged_pairs, recovery_error
 from kinspace.evaluation.summary import Status, plain
 from kinspace.recipes import Recipe
 from kinspace.run_tables import BASELINES, RunEmbedder
 from kinspace.training import train
-from kinspace.data.load import load_dataset
 from kinspace.training.data_parts import split_names
 
 __all__ = ["recover_hierarchy"]

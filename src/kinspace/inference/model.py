@@ -16,9 +16,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from kinspace._core import checks
+from kinspace._core.cpus import cpu_count
 from kinspace._core.device import pick_device
 from kinspace._core.normalization import unit
-from kinspace._core.cpus import cpu_count
 from kinspace.data.transforms import TransformSettings, eval_transform
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.answers import UNKNOWN, Added, Neighbor, Verdict

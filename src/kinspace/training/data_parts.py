@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace.data import UnreadablePictures, Dataset, PictureCache, Split, TransformSettings, cache_in_memory, cache_on_disk, check, hold_out_classes, official, load_dataset, require_readable, stratified, drop_unreadable, zero_shot
+from kinspace.data import UnreadablePictures, Dataset, PictureCache, Split, TransformSettings, cache_in_memory, cache_on_disk, check, hold_out_classes, official, require_readable, stratified, drop_unreadable, zero_shot
 from kinspace.data.dataloader import Batch, CachedLoader, IndexBatches, PictureLoader, sequential_batches
 from kinspace._core.cpus import cpu_count
-from kinspace.data.in_memory import SampleInputs, from_samples
+from kinspace.data.in_memory import SampleInputs
 from kinspace.data.transforms import eval_transform, train_transform
 from kinspace.distributed import rank, world_size
 from kinspace.training.settings import SPLITS, RunSettings
 
-__all__ = ["DataPart", "DataParts", "embedding_dim", "load_dataset", "prepare", "split_names"]
+__all__ = ["DataPart", "DataParts", "embedding_dim", "prepare", "split_names"]
 
 _TESTED = 0.25  # of each class's pictures, in a stratified split
 
@@ -108,24 +108,6 @@ class DataParts:
             "pictures": {part: len(dataset) for part, dataset in there.items()},
             "skipped": [list(bad) for bad in self.skipped],
         }
-
-
-def load_dataset(data: Any) -> Dataset:
-    """A `Dataset` from itself, from a name or place, or from any data set of (input, label).
-
-    >>> load_dataset("digits").name
-    'digits'
-    """
-    if isinstance(data, Dataset):
-        return data
-    if isinstance(data, (str, os.PathLike)):
-        return load_dataset(data)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return from_samples(data)
-    raise ValueError(
-        "data: expected a folder or name, a Dataset, or a data set of (input, label), got "
-        f"{type(data).__name__}"
-    )
 
 
 def prepare(

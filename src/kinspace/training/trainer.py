@@ -74,8 +74,8 @@ def train(
 ) -> Run:
     """Train a model and judge it; returns the run folder.
 
-    data: a folder, table, archive or name (`kinspace.data.load_dataset`), a `Dataset`, or any data set
-        of (input, label).
+    data: a folder, table, archive or name (`kinspace.data.load_dataset`), a `Dataset`, or any
+        data set of (input, label).
     method: the name of a recipe (`kinspace methods` lists them), a .toml file, or a `Recipe`.
     changes: other values for some of its keys, {"loss.beta": 2.0}.
     model: any module that returns vectors, in place of the recipe's.

@@ -191,7 +191,7 @@ def test_the_result_is_json_and_the_same_from_several_processes(clean: Path) -> 
 def test_the_result_of_another_data_set_is_refused(clean: Path) -> None:
     data = from_folder(clean)
     result = check(data)
-    with pytest.raises(ValueError, match="found in these 3 pictures"):
+    with pytest.raises(ValueError, match="for these 3 pictures"):
         drop_unreadable(data.subset([0, 1, 2]), result)
 
 
