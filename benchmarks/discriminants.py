@@ -21,12 +21,12 @@ from torch import Tensor
 
 from kinspace._core.normalization import unit
 from kinspace.data import Dataset, hold_out_classes, stratified
+from kinspace.data.load import load_dataset
 from kinspace.evaluation.retrieval import recall_at_k
 from kinspace.models.lda import discriminants
-from kinspace.recipes import with_changes, read_recipe
+from kinspace.recipes import read_recipe, with_changes
 from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.training.components import make_model, transform_settings
-from kinspace.data.load import load_dataset
 from kinspace.training.data_parts import prepare
 from kinspace.training.embedding import embed_all
 from kinspace.training.settings import run_settings

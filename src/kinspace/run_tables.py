@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from kinspace._core.json_files import write_json
 from kinspace.data import Dataset
-from kinspace.data.pictures import fingerprint
-from kinspace.data.pictures import FilePictures, Pictures, PictureSubset
+from kinspace.data.load import load_dataset
+from kinspace.data.pictures import FilePictures, Pictures, PictureSubset, fingerprint
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.summary import Status
 from kinspace.models import make_embedder
@@ -28,7 +28,6 @@ from kinspace.run import Run
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import transform_settings
 from kinspace.training.data_parts import DataPart, prepare, split_names
-from kinspace.data.load import load_dataset
 from kinspace.training.embedding import embed_all
 from kinspace.training.final_evaluation import Pixels
 from kinspace.training.settings import run_settings

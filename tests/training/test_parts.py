@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from kinspace.recipes import Recipe, with_changes, read_recipe
+from kinspace.data.load import load_dataset
+from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.batch_size import fit_batch_size, with_batch_size
 from kinspace.samplers import SAMPLERS
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import warm_start
-from kinspace.data.load import load_dataset
 from kinspace.training.data_parts import split_names
 from training.small import losses, net, pictures, trained, trained_net, vectors
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kinspace.recipes import Recipe, with_changes, parse_set
+from kinspace.recipes import Recipe, parse_set, with_changes
 from kinspace.recipes.batch_size import with_batch_size
 
 __all__ = ["with_options"]

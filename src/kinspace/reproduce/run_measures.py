@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from kinspace.data import Dataset, TransformSettings
+from kinspace.data.load import load_dataset
 from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
 from kinspace.models import Embedder, make_embedder
 from kinspace.recipes import Recipe
@@ -27,7 +28,6 @@ from kinspace.run import Run, open_run
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import make_model, transform_settings
 from kinspace.training.data_parts import DataPart, prepare, split_names
-from kinspace.data.load import load_dataset
 from kinspace.training.embedding import embed_all
 from kinspace.training.settings import RunSettings, run_settings
 

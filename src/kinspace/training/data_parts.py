@@ -16,9 +16,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace.data import UnreadablePictures, Dataset, PictureCache, Split, TransformSettings, cache_in_memory, cache_on_disk, check, hold_out_classes, official, require_readable, stratified, drop_unreadable, zero_shot
-from kinspace.data.dataloader import Batch, CachedLoader, IndexBatches, PictureLoader, sequential_batches
 from kinspace._core.cpus import cpu_count
+from kinspace.data import (
+    Dataset,
+    PictureCache,
+    Split,
+    TransformSettings,
+    UnreadablePictures,
+    cache_in_memory,
+    cache_on_disk,
+    check,
+    drop_unreadable,
+    hold_out_classes,
+    official,
+    require_readable,
+    stratified,
+    zero_shot,
+)
+from kinspace.data.dataloader import (
+    Batch,
+    CachedLoader,
+    IndexBatches,
+    PictureLoader,
+    sequential_batches,
+)
 from kinspace.data.in_memory import SampleInputs
 from kinspace.data.transforms import eval_transform, train_transform
 from kinspace.distributed import rank, world_size
@@ -80,7 +101,9 @@ class DataPart:
             yield self.cache.squares(batch).to(self.device)
 
     def _mine(self, batch_size: int) -> list[list[int]]:
-        return sequential_batches(len(self.dataset), batch_size, rank=rank(), world_size=world_size())
+        return sequential_batches(
+            len(self.dataset), batch_size, rank=rank(), world_size=world_size()
+        )
 
 
 @dataclass(frozen=True, eq=False)

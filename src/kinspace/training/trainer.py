@@ -21,6 +21,7 @@ from kinspace import __version__
 from kinspace._core.atomic_files import clear_parts
 from kinspace._core.json_files import write_json
 from kinspace._core.text import plural
+from kinspace.data.load import load_dataset
 from kinspace.distributed import (
     barrier,
     broadcast_from_main,
@@ -29,7 +30,7 @@ from kinspace.distributed import (
     world_size,
 )
 from kinspace.models import Embedder
-from kinspace.recipes import Recipe, with_changes, read_recipe
+from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.batch_size import fit_batch_size
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.components import (
@@ -45,7 +46,6 @@ from kinspace.training.components import (
 )
 from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.data_parts import DataParts, embedding_dim, prepare
-from kinspace.data.load import load_dataset
 from kinspace.training.diagnostics import few_pictures
 from kinspace.training.final_evaluation import verdict
 from kinspace.training.hooks import run_hooks

@@ -26,10 +26,10 @@ import torch.distributed as dist
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import read_json, write_json
-from kinspace.data import UnreadablePictures, Dataset
-from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
-from kinspace.recipes import Range, Recipe, with_changes, read_recipe
+from kinspace.data import Dataset, UnreadablePictures
 from kinspace.data.load import load_dataset
+from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
+from kinspace.recipes import Range, Recipe, read_recipe, with_changes
 from kinspace.training.data_parts import split_names
 from kinspace.training.log import Lines, read_metrics
 from kinspace.training.run_folder import new_folder, same_run
