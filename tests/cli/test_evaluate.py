@@ -103,7 +103,7 @@ def test_without_positives_nothing_is_found_and_what_is_undefined_is_none(tmp_pa
     assert (scores["recall@1"], scores["map"], scores["no_match"]) == (0, None, 5)
     assert found["classification"] is None
     assert found["verification"] is None
-    assert "classes with one picture, which has nothing to find: 5" in found["notes"]
+    assert "classes with a single picture, which has no match: 5" in found["notes"]
     assert "this model" in run("evaluate", file)
 
 

@@ -1,13 +1,16 @@
-"""One K-means of all vectors, for thousands of clusters: in blocks, on a CPU or a GPU.
+"""K-means of all vectors into thousands of clusters: in blocks, on a CPU or a GPU.
 
     minimize   sum over samples x:  ||x - mean of its cluster||^2
 
-Lloyd's steps from seeds by greedy K-means++ (Arthur and Vassilvitskii, 2007: drawn in proportion to
-the squared distance to the seeds so far, the best of a few draws is kept), here in rounds, each of
-a 64th of the seeds there are, so that thousands of seeds cost as much as a few steps. A step
-compares with all centers only the samples whose own center has moved; the others, with the centers
-that have. After two or three steps that is little, and the clusters are the same. Many small
-K-means, one in every class, are `kinspace.clustering.kmeans`.
+The seeds are those of greedy K-means++ (Arthur and Vassilvitskii, 2007): candidates are drawn in
+proportion to the squared distance to the seeds so far, and the best of a few is kept. Here each
+round adds one seed for every 64 there are, so that thousands of seeds cost as much as a few steps.
+
+Then follow Lloyd's steps. A step compares samples whose own center has moved with all centers, and
+the other samples only with the centers that have moved. The clusters are the same as with all
+comparisons, and after two or three steps little is left to compare.
+
+`kinspace.clustering.kmeans` runs many small K-means, one in every class.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ from kinspace.clustering.kmeans import cluster_means
 __all__ = ["Clustering", "kmeans"]
 
 BLOCK = {"cpu": 2**22, "cuda": 2**28}  # numbers in a block of distances
-GROWTH = 64  # seeds of a round: one for so many there are
-TRIALS = 6  # candidates drawn for each
-TOLERANCE = 1e-4  # of the inertia: a step that gains less is the last
+GROWTH = 64  # a round adds one seed for so many that there are
+TRIALS = 6  # candidates for each seed
+TOLERANCE = 1e-4  # share of the inertia: a step that gains less is the last
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +44,7 @@ class Clustering:
 
 @torch.no_grad()
 def kmeans(vectors: Tensor, count: int, *, seed: int = 0, iterations: int = 100) -> Clustering:
-    """One K-means of all vectors, in float32 or float64, in blocks, on their device.
+    """K-means of all vectors, in float32 or float64, in blocks, on their device.
 
     A cluster that loses all its samples takes the sample farthest from its center.
 
@@ -75,7 +78,7 @@ def kmeans(vectors: Tensor, count: int, *, seed: int = 0, iterations: int = 100)
 
 
 def _seeds(points: Tensor, norms: Tensor, count: int, seed: int) -> Tensor:
-    """Places of seeds; candidates are drawn in proportion to the squared distance so far."""
+    """The rows of the seeds, by greedy K-means++ in rounds."""
     generator = torch.Generator().manual_seed(seed)  # on the CPU: the same for every device
     chosen = torch.randint(len(points), (1,), generator=generator).to(points.device)
     closest = torch.full_like(norms, math.inf)
@@ -104,9 +107,10 @@ def _gains(points: Tensor, offsets: Tensor, candidates: Tensor) -> Tensor:
 
 
 def _draw(weights: Tensor, taken: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """Different places in proportion to the weights; where these run out, any that is not taken.
+    """A sample of rows without replacement, in proportion to the weights.
 
-    The largest of log(u) / w, u uniform, are such a draw (Efraimidis and Spirakis, 2006).
+    The largest of log(u) / w, u uniform, are such a sample (Efraimidis and Spirakis, 2006). If too
+    few weights are positive, other rows that are not taken fill it up.
     """
     uniform = torch.rand(len(weights), generator=generator, dtype=torch.float64)
     keys = uniform.clamp_(min=1e-300).log_().to(weights.device) / weights
