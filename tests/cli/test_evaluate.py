@@ -92,7 +92,7 @@ def test_one_class_has_defined_values(tmp_path: Path) -> None:
     assert found["clustering"]["nmi"] == 1
     assert found["verification"] is None
     assert found["open_set"] is None
-    assert "there is one class only: nothing can be confused" in found["notes"]
+    assert "there is only one class, so nothing can be confused" in found["notes"]
     assert "nothing can be confused" in run("evaluate", file)
 
 
@@ -111,7 +111,7 @@ def test_zero_vectors_are_counted_and_have_a_place_in_the_order(tmp_path: Path) 
     points, labels = blobs()
     points[:3] = 0
     found = json.loads(run("evaluate", saved(tmp_path, points, labels), "--json"))
-    assert found["notes"] == ["zero vectors, as similar to everything as to nothing: 3"]
+    assert found["notes"] == ["zero vectors, which have no direction: 3"]
     assert 0 < found["retrieval"]["model"]["recall@1"] < 1
     found = json.loads(run("evaluate", saved(tmp_path, np.zeros((6, 3)), [0, 1] * 3), "--json"))
     assert "all vectors are the same: the embedding has collapsed" in found["notes"]
