@@ -143,9 +143,9 @@ def test_what_is_recorded_is_not_run_again_even_without_its_folder(
 def test_other_settings_are_refused_in_the_same_place(outcome: Outcome, place: Path) -> None:
     options = {"seeds": 2, "out": place / "out", "changes": {"loss.margin": 0.4}, **OPTIONS}
     file = place / "small.toml"
-    with pytest.raises(ValueError, match=r"has 4 runs of other settings .*--anew"):
+    with pytest.raises(ValueError, match=r"has 4 runs of other settings .*--overwrite"):
         reproduce(file, results=place / "results", **options)
-    with pytest.raises(ValueError, match=r"was run otherwise: .*loss.margin=0.4 now.*--anew"):
+    with pytest.raises(ValueError, match=r"was run otherwise: .*loss.margin=0.4 now.*--overwrite"):
         reproduce(file, results=place / "other", **options)
 
 
@@ -156,7 +156,7 @@ def test_a_failing_run_is_told_with_its_log_beside_the_others(
     text = TOML.replace("settings.loss.margin = 0.3", "settings.optimizer.lr = 1e30")
     file = written(tmp_path, text)
     results = shutil.copytree(place / "results", tmp_path / "results")
-    words = ["--device", "cpu", "--workers", "1", "--seeds", "1", "--anew"]
+    words = ["--device", "cpu", "--workers", "1", "--seeds", "1", "--overwrite"]
     words += ["--out", str(tmp_path / "out"), "--results", str(results)]
     done = CliRunner().invoke(app, ["reproduce", str(file), *words])
     assert done.exit_code == 1

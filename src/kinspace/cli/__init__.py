@@ -1,48 +1,89 @@
-"""The command line. Each command calls one Python function that a user can call too."""
+"""The command line: one file a command, imported only when the command is called.
+
+Each command parses its options, calls one public Python function and prints what it returns.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Annotated, Any
+
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from kinspace.cli.check import check_command
-from kinspace.cli.compare import compare_command
-from kinspace.cli.embed import embed_command
-from kinspace.cli.evaluate import evaluate_command
-from kinspace.cli.export import export_command
-from kinspace.cli.gallery import gallery_command
-from kinspace.cli.hierarchy import hierarchy_command
-from kinspace.cli.index import index_command
-from kinspace.cli.methods import methods_command
-from kinspace.cli.report import report_command
-from kinspace.cli.reproduce import reproduce_command
-from kinspace.cli.search import search_command
-from kinspace.cli.serve import serve_command
-from kinspace.cli.train import train_command
-from kinspace.cli.tune import tune_command
+from kinspace import __version__
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "EXIT_CODES", "app", "main"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.command("check")(check_command)
-app.command("compare")(compare_command)
-app.command("embed")(embed_command)
-app.command("evaluate")(evaluate_command)
-app.command("export")(export_command)
-app.command("gallery")(gallery_command)
-app.command("hierarchy")(hierarchy_command)
-app.command("index")(index_command)
-app.command("methods")(methods_command)
-app.command("report")(report_command)
-app.command("reproduce")(reproduce_command)
-app.command("search")(search_command)
-app.command("serve")(serve_command)
-app.command("train")(train_command)
-app.command("tune")(tune_command)
+EXIT_CODES = "Exit codes: 0 done, 1 a run or the disk failed, 2 invalid input, 130 interrupted."
+
+# A command NAME is the function NAME_command in NAME.py; its text is the docstring's first line.
+COMMANDS = {
+    "check": "Check every picture of a data set and list the problems.",
+    "compare": "Compare runs: means over seeds and significance tests.",
+    "embed": "Embed pictures into a table of vectors, classes and names.",
+    "evaluate": "Evaluate a run on its test part, or a table of vectors.",
+    "export": "Export a model to ONNX and compare it with PyTorch.",
+    "gallery": "Write a gallery as a static web page that needs no server.",
+    "hierarchy": "Train on randomly merged classes and evaluate on the true classes.",
+    "index": "Build the search gallery of a run and set its thresholds.",
+    "methods": "List methods and paper settings, or print one with all its options.",
+    "report": "Write an HTML report on a run or a table of vectors.",
+    "reproduce": "Reproduce a table or figure of a paper.",
+    "search": "Search a gallery with a picture and classify the picture.",
+    "serve": "Serve a gallery as a web page with a JSON API.",
+    "train": "Train a model on labeled pictures and evaluate it on unseen classes.",
+    "tune": "Search for the best values of a recipe's options.",
+}
 
 
-@app.callback()
-def _kinspace() -> None:
-    """Train, judge, search and explain embedding models."""
+class CommandGroup(TyperGroup):
+    """A group that lists its commands by COMMANDS alone and imports the one that is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {name: TyperCommand(name, help=text) for name, text in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The name, the imported command and the arguments left."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, (load_command(name) if name in COMMANDS else command), rest
+
+
+def load_command(name: str) -> Any:
+    """Import a command.
+
+    >>> load_command("train").name
+    'train'
+    """
+    function = getattr(import_module(f"kinspace.cli.{name}"), f"{name}_command")
+    single = typer.Typer(add_completion=False)
+    single.command(name, epilog=EXIT_CODES)(function)
+    return get_command(single)
+
+
+app = typer.Typer(
+    cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kinspace {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog=EXIT_CODES)
+def _kinspace(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Train, evaluate, search and explain embedding models."""
 
 
 def main() -> None:

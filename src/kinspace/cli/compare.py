@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinspace.cli.errors import told
-from kinspace.cli.evaluate import telling
+from kinspace.cli.errors import user_errors
 from kinspace.cli.options import Device, Json
+from kinspace.cli.progress import progress
 
 if TYPE_CHECKING:
     from kinspace.evaluation.comparison import Comparison
@@ -22,34 +22,34 @@ __all__ = ["compare_command"]
 
 def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Run folders.")],
-    data: Annotated[str | None, typer.Option(help="Where the data of the runs is now.")] = None,
+    data: Annotated[str | None, typer.Option(help="The runs' data, if it has moved.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", file_okay=False, help="A folder for a page and figures."),
+        typer.Option("--out", "-o", file_okay=False, help="Folder for a page with figures."),
     ] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Put runs beside each other: means over seeds, and whether differences are more than chance.
+    """Compare runs: means over seeds and significance tests.
 
-    Exit code 0: done; 1: a disk fails; 2: a run cannot be opened or judged.
+    Runs that differ only in their seed are one group.
     """
-    with told(), telling() as status:
+    with user_errors(), progress() as display:
         from kinspace.evaluation import compare
         from kinspace.report import write_comparison
 
-        found = compare(runs, data, device=device, status=status)
+        found = compare(runs, data, device=device, status=display.status)
         page = None if out is None else write_comparison(found, out)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
         return
-    show(found)
+    print_comparison(found)
     if page is not None:
         typer.echo(page)
 
 
-def show(found: Comparison) -> None:
-    """Groups and tests as tables."""
+def print_comparison(found: Comparison) -> None:
+    """Print the groups as a table and the tests as lines."""
     from kinspace.evaluation.measure_names import MEASURES
 
     console = Console()
@@ -61,10 +61,8 @@ def show(found: Comparison) -> None:
         seeds = ", ".join(str(seed) for seed in group["seeds"])
         table.add_row(group["group"], seeds, *(_cell(group[name]) for name in names))
     console.print(table)
-    for test in found.tests:
-        console.print(_said(test), markup=False, highlight=False, soft_wrap=True)
-    for note in found.notes:
-        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    for text in [*map(_test_line, found.tests), *(f"note: {note}" for note in found.notes)]:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _cell(value: dict[str, float]) -> str:
@@ -72,7 +70,7 @@ def _cell(value: dict[str, float]) -> str:
     return f"{100 * value['mean']:.1f}{spread}"
 
 
-def _said(test: dict[str, Any]) -> str:
+def _test_line(test: dict[str, Any]) -> str:
     words = [f"{test['first']} - {test['second']}, Recall@1:"]
     if (by := test["by_picture"]) is not None:
         words.append(

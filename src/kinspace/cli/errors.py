@@ -1,4 +1,4 @@
-"""Errors of the user's making, told in a line or two and without a traceback."""
+"""Errors as one line on stderr and an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from contextlib import contextmanager
 
 import typer
 
-__all__ = ["told"]
+__all__ = ["user_errors"]
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Turn a ValueError into its text and exit code 2, a failing disk into exit code 1.
+def user_errors(*, interrupted: str = "interrupted") -> Iterator[None]:
+    """Exit with code 2 on a ValueError, 1 on an OSError, 130 on Ctrl-C.
+
+    interrupted: the line printed on Ctrl-C.
 
     >>> try:
-    ...     with told():
+    ...     with user_errors():
     ...         raise ValueError("expected a folder")
     ... except typer.Exit as error:
     ...     error.exit_code
@@ -30,3 +32,6 @@ def told() -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else ""
         typer.echo(where + str(error.strerror or error), err=True)
         raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo(interrupted, err=True)
+        raise typer.Exit(130) from None

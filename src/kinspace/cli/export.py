@@ -7,39 +7,32 @@ from typing import Annotated
 
 import typer
 
-from kinspace._core.text import plural
-from kinspace.cli.errors import told
+from kinspace.cli.errors import user_errors
 from kinspace.cli.options import RunFolder
 
 __all__ = ["export_command"]
-
-CHECKED = 32  # pictures
 
 
 def export_command(
     run: RunFolder,
     file: Annotated[
-        Path | None, typer.Argument(help="The file to write; by default model.onnx in the run.")
+        Path | None, typer.Argument(help="Output file. Default: model.onnx in the run folder.")
     ] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the one format there is.")] = False,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Export to ONNX. Required.")] = False,
     data: Annotated[
-        str | None, typer.Option(help="Pictures to check it on; by default the run's own.")
+        str | None, typer.Option(help="Pictures to compare on. Default: the run's data.")
     ] = None,
 ) -> None:
-    """Write the model as ONNX, checked against PyTorch on pictures.
+    """Export a model to ONNX and compare it with PyTorch.
 
-    Exit code 2: something was asked that cannot be, or the two differ; then there is no file.
+    If the embeddings differ by more than 1e-4, nothing is written.
     """
-    with told():
+    with user_errors():
         if not onnx:
-            raise ValueError("--onnx: expected, it is the one format there is")
-        file = run / "model.onnx" if file is None else file
-        from kinspace.data.load import load_dataset
-        from kinspace.inference import export_onnx, load
+            raise ValueError("--onnx: expected, the only format that is supported")
+        from kinspace._core.text import plural
+        from kinspace.inference import export_run
 
-        model = load(run, "cpu")
-        pictures = load_dataset(model.about["data"] if data is None else data).pictures
-        step = max(1, len(pictures) // CHECKED)
-        some = [pictures.read(place) for place in range(0, len(pictures), step)][:CHECKED]
-        apart = export_onnx(model, file, some)
-    typer.echo(f"{file}: within {apart:.1e} of PyTorch on {plural(len(some), 'picture')}")
+        done = export_run(run, file, data)
+    pictures = plural(done.pictures, "picture")
+    typer.echo(f"{done.file}: within {done.difference:.1e} of PyTorch on {pictures}")

@@ -7,35 +7,28 @@ from typing import Annotated
 
 import typer
 
-from kinspace.cli.errors import told
-from kinspace.cli.progress import bar
+from kinspace.cli.errors import user_errors
+from kinspace.cli.options import Device, GalleryData, IndexedRun
+from kinspace.cli.progress import progress
 
 __all__ = ["gallery_command"]
 
 
 def gallery_command(
-    run: Annotated[Path, typer.Argument(help="A run folder with a gallery (kinspace index).")],
-    data: Annotated[
-        str | None, typer.Argument(help="Where its pictures are; by default the run's own data.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder.")] = Path("site"),
+    run: IndexedRun,
+    data: GalleryData = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")] = Path("site"),
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbors of each picture.")] = 24,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; else a GPU if any.")] = None,
+    device: Device = None,
 ) -> None:
-    """Write the gallery as files: a page to browse and search by click, with no server.
+    """Write a gallery as a static web page that needs no server.
 
-    Exit code 2: something was asked that cannot be.
+    The page shows the map and the neighbors of every picture. It cannot search with a new picture.
     """
-    with told(), bar("pictures") as progress:
+    with user_errors(), progress("pictures") as display:
         from kinspace.server import write_site
 
         page = write_site(
-            run,
-            out,
-            data,
-            k=k,
-            device=device,
-            status=lambda text: typer.echo(text, err=True),
-            progress=progress,
+            run, out, data, k=k, device=device, status=display.print, progress=display.count
         )
     typer.echo(page)

@@ -10,18 +10,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinspace.cli.errors import told
+from kinspace.cli.errors import user_errors
 from kinspace.cli.options import (
     Baselines,
     Cache,
-    Change,
     Data,
     Device,
     Json,
     Method,
+    Overrides,
     Seed,
     Steps,
     Workers,
+    overrides,
 )
 
 __all__ = ["hierarchy_command"]
@@ -30,12 +31,12 @@ __all__ = ["hierarchy_command"]
 def hierarchy_command(  # noqa: PLR0913 - every option of the command is a parameter
     data: Data,
     method: Method = "magnet",
-    change: Change = None,
+    changes: Overrides = None,
     steps: Steps = None,
     split: Annotated[str, typer.Option(help="stratified or official.")] = "stratified",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out, as it was begun.")
+        bool, typer.Option("--resume", help="Continue the run in the folder --out.")
     ] = False,
     seed: Seed = 0,
     device: Device = None,
@@ -44,48 +45,38 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
     baselines: Baselines = True,
     as_json: Json = False,
 ) -> None:
-    """Merge classes in random pairs, train on these, and judge on the true classes.
+    """Train on randomly merged classes and evaluate on the true classes.
 
-    Exit code 0: done; 1: the disk failed; 2: something was asked that cannot be; 130: stopped by
-    Ctrl-C, and saved.
+    The experiment of section 4.3 of the Magnet loss paper: how much of the structure within a
+    merged class does the embedding recover?
     """
-    with told():
+    again = "interrupted; to continue, run the same command with --resume and --out RUN"
+    with user_errors(interrupted=again):
         from kinspace.evaluation.hierarchy_experiment import recover_hierarchy
-        from kinspace.recipes import parse_set
-        from kinspace.training.loop import Stopped
 
-        changes = dict(parse_set(text) for text in change or [])
-        if steps is not None:
-            changes["schedule.steps"] = steps
-        try:
-            found = recover_hierarchy(
-                data,
-                method=method,
-                changes=changes,
-                out=out,
-                resume=resume,
-                status=lambda text: None if as_json else typer.echo(text, err=True),
-                seed=seed,
-                split=split,
-                device=device,
-                cache=cache,
-                workers=workers,
-                baselines=baselines,
-                quiet=as_json,
-            )
-        except Stopped:
-            folder = "the run folder" if out is None else out
-            again = f"hierarchy: goes on with the same command, --out {folder} and --resume"
-            typer.echo(again, err=True)
-            raise typer.Exit(130) from None
+        found = recover_hierarchy(
+            data,
+            method=method,
+            changes=overrides(changes, steps),
+            out=out,
+            resume=resume,
+            status=lambda text: None if as_json else typer.echo(text, err=True),
+            seed=seed,
+            split=split,
+            device=device,
+            cache=cache,
+            workers=workers,
+            baselines=baselines,
+            quiet=as_json,
+        )
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
     else:
-        show(found)
+        print_errors(found)
 
 
-def show(found: dict[str, Any]) -> None:
-    """The errors as a table."""
+def print_errors(found: dict[str, Any]) -> None:
+    """Print the classification errors as a table."""
     table = Table("error, %", box=None, padding=(0, 2, 0, 0))
     for name in ("true, kNN", "true, mean", "merged, kNN", "merged, mean"):
         table.add_column(name, justify="right")
@@ -94,10 +85,10 @@ def show(found: dict[str, Any]) -> None:
         cells = [errors[on][by] for on in ("true", "merged") for by in ("knn", "nearest_mean")]
         table.add_row(words[name], *(f"{100 * cell:.1f}" for cell in cells))
     console = Console()
-    said = (
-        f"{found['data']}: trained on {len(found['merged_classes']):,} classes merged of the "
-        f"{found['classes']:,} true ones; {found['judged']:,} test pictures named by "
+    title = (
+        f"{found['data']}: trained on {len(found['merged_classes']):,} merged classes, made of "
+        f"{found['classes']:,} true classes; {found['judged']:,} test pictures classified by "
         f"{found['known']:,} training pictures"
     )
-    for text in (said, table, f"run folder: {found['run']}"):
+    for text in (title, table, f"run folder: {found['run']}"):
         console.print(text, markup=False, highlight=False, soft_wrap=isinstance(text, str))

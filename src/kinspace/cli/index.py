@@ -2,85 +2,94 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinspace._core.text import plural
-from kinspace.cli.errors import told
-from kinspace.cli.options import Batch, Device, Readers, RunFolder
-from kinspace.cli.progress import bar
+from kinspace.cli.errors import user_errors
+from kinspace.cli.options import Device, ImageBatch, LoaderWorkers, RunFolder
+from kinspace.cli.progress import progress
+
+if TYPE_CHECKING:
+    from kinspace.inference import Thresholds
 
 __all__ = ["index_command"]
 
-OWNERS = {"kind": "faiss", "uri": "milvus", "name": "milvus"}  # options of one backend
+BACKEND_OF = {"kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
 
 
 def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     run: RunFolder,
     data: Annotated[
-        str | None, typer.Argument(help="The pictures to search in; by default the run's own.")
+        str | None, typer.Argument(help="Pictures of the gallery. Default: the run's data.")
     ] = None,
     backend: Annotated[str, typer.Option(help="exact, faiss or milvus.")] = "exact",
-    kind: Annotated[str | None, typer.Option(help="Of faiss: hnsw or ivf_pq.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Index type, with --backend faiss: hnsw or ivf_pq.")
+    ] = None,
     uri: Annotated[
-        str | None, typer.Option(help="Of milvus: a cluster's URL; else a file in the run folder.")
+        str | None,
+        typer.Option(help="Server URL, with --backend milvus. Default: a file in the run folder."),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Of milvus: a collection; what it held is searched until this is ready."),
+        typer.Option(
+            help="Collection alias, with --backend milvus. An existing collection of this name "
+            "stays in use until the new one is complete."
+        ),
     ] = None,
-    batch: Batch = 64,
-    workers: Readers = 0,
+    batch: ImageBatch = 64,
+    workers: LoaderWorkers = 0,
     device: Device = None,
 ) -> None:
-    """Make pictures the gallery of a run, and set the thresholds on its validation classes.
+    """Build the search gallery of a run and set its thresholds.
 
-    Exit code 2: something was asked that cannot be.
+    The thresholds are set on the run's validation classes.
     """
-    with told():
-        from kinspace.inference import index_run
-        from kinspace.search import recall_against_exact
-        from kinspace.search.exact import ExactIndex
+    with user_errors():
+        options = _backend_options(backend, {"kind": kind, "uri": uri, "name": name})
+        from kinspace._core.text import plural
+        from kinspace.inference import gallery_recall, index_run
 
-        options = _options(backend, {"kind": kind, "uri": uri, "name": name})
-        with bar("embedding") as progress:
+        with progress("embedding") as display:
             model = index_run(
                 run,
                 data,
                 backend=backend,
                 options=options,
                 device=device,
-                progress=progress,
+                progress=display.count,
                 batch_size=batch,
                 workers=workers,
             )
-        table = model.table
-        typer.echo(f"{run}: a gallery of {plural(len(table), 'picture')}, searched by {backend}")
+        pictures = plural(len(model.table), "picture")
+        typer.echo(f"{run}: a gallery of {pictures}, searched by {backend}")
         if backend != "exact":
-            exact = ExactIndex(table.dim, device=model.device)
-            exact.add(table.vectors, range(len(table)))
-            some = table.vectors[:: max(1, len(table) // 1000)]
-            share = recall_against_exact(model.index, exact, some)
-            typer.echo(f"finds {share:.1%} of the true 10 nearest, over {len(some):,} of them")
-        found = model.thresholds
-        if found is None:
-            typer.echo("no thresholds: the run has no validation classes here to set them on")
-        else:
-            typer.echo(
-                f"same kind from cosine {found.same:.3f} on: {found.tmr:.1%} of true and "
-                f"{found.fmr:.1%} of false pairs of {found.classes} validation classes"
-            )
-            if found.test_tmr is not None:
-                typer.echo(f"on the test classes {found.test_tmr:.1%} and {found.test_fmr:.1%}")
+            recall, queries = gallery_recall(model)
+            typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")
+        print_thresholds(model.thresholds)
 
 
-def _options(backend: str, given: dict[str, str | None]) -> dict[str, Any]:
-    """What was given, where it is an option of the backend."""
+def _backend_options(backend: str, given: dict[str, str | None]) -> dict[str, Any]:
+    """The options given; a ValueError for one of another backend."""
     options = {name: value for name, value in given.items() if value is not None}
     for name in options:
-        if backend != OWNERS[name]:
+        if backend != BACKEND_OF[name]:
             raise ValueError(
-                f"--{name}: expected with --backend {OWNERS[name]} alone, got {backend}"
+                f"--{name}: expected with --backend {BACKEND_OF[name]} only, got --backend "
+                f"{backend}"
             )
     return options
+
+
+def print_thresholds(found: Thresholds | None) -> None:
+    """Print the thresholds and their rates."""
+    if found is None:
+        typer.echo("no thresholds: the run has no validation classes in this data")
+        return
+    typer.echo(
+        f"same kind from cosine {found.same:.3f} on: {found.tmr:.1%} of true and "
+        f"{found.fmr:.1%} of false pairs of {found.classes} validation classes"
+    )
+    if found.test_tmr is not None:
+        typer.echo(f"on the test classes {found.test_tmr:.1%} and {found.test_fmr:.1%}")

@@ -3,70 +3,60 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinspace.cli.errors import told
-from kinspace.recipes import describe, formulas, read_recipe, recipe_names
+from kinspace.cli.errors import user_errors
+from kinspace.cli.options import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["methods_command"]
 
-COLUMNS = ("method", "paper", "loss", "sampler", "about")
-WIDE = 140  # characters, from which on all columns are shown
+WIDE = 140  # terminal columns from which on all table columns are shown
+RATIOS = {"about": 3, "paper": 2}
 
 
 def methods_command(
     name: Annotated[
-        str | None, typer.Argument(help="A method or a recipe file: all of its options.")
+        str | None, typer.Argument(help="Method or recipe file to print. Default: list all.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """List the methods and the papers' settings, or print one with every option and default.
+    """List methods and paper settings, or print one with all its options.
 
-    What is printed for one is a recipe file: kinspace methods nra > mine.toml, change it, and
-    kinspace train photos/ --method mine.toml. Exit code 2: there is no such method.
+    The output for one method is a recipe file. Save it (kinspace methods nra > mine.toml), edit it,
+    and train with it (kinspace train photos/ --method mine.toml).
     """
-    with told():
+    with user_errors():
+        from kinspace.recipes import describe, describe_as_dict, list_recipes, read_recipe
+
         if name is not None:
-            _one(name, as_json=as_json)
-        elif as_json:
-            typer.echo(json.dumps([*_rows("defaults"), *_rows("papers")], indent=2))
-        else:
-            console = Console()
-            console.print(_table(console.width))
-
-
-def _one(name: str, *, as_json: bool) -> None:
-    recipe = read_recipe(name)
+            recipe = read_recipe(name)
+            text = json.dumps(describe_as_dict(recipe), indent=2) if as_json else describe(recipe)
+            typer.echo(text)
+            return
+        methods, papers = list_recipes("defaults"), list_recipes("papers")
     if as_json:
-        table = {**recipe.resolved().to_dict(), "formulas": formulas(recipe)}
-        typer.echo(json.dumps(table, indent=2))
+        typer.echo(json.dumps([*methods, *papers], indent=2))
     else:
-        typer.echo(describe(recipe))
+        print_methods(methods, papers)
 
 
-def _rows(folder: str) -> list[dict[str, str]]:
-    recipes = [read_recipe(name) for name in recipe_names(folder)]
-    values = ((r.name, r.source, r.loss.name, r.sampler.name, r.about) for r in recipes)
-    return [dict(zip(COLUMNS, row, strict=True)) for row in values]
-
-
-def _table(width: int) -> Table:
-    """As many columns as fit; a narrow window would have one word a line."""
-    shown = ["method", "about", "paper", *(("loss", "sampler") if width >= WIDE else ())]
+def print_methods(*sections: Sequence[dict[str, str]]) -> None:
+    """Print the recipes as a table with as many columns as fit."""
+    console = Console()
+    names = ["method", "about", "paper", *(("loss", "sampler") if console.width >= WIDE else ())]
     table = Table(box=None, padding=(0, 2, 0, 0), caption="kinspace methods NAME: all its options")
-    for column in shown:
-        table.add_column(
-            column,
-            overflow="fold",
-            no_wrap=column in ("method", "loss", "sampler"),
-            ratio={"about": 3, "paper": 2}.get(column),
-        )
-    for folder in ("defaults", "papers"):
-        for row in _rows(folder):
-            table.add_row(*(row[column] for column in shown))
+    for name in names:
+        one_line = name in ("method", "loss", "sampler")
+        table.add_column(name, overflow="fold", no_wrap=one_line, ratio=RATIOS.get(name))
+    for section in sections:
+        for row in section:
+            table.add_row(*(row[name] for name in names))
         table.add_section()
-    return table
+    console.print(table)

@@ -1,68 +1,138 @@
-"""Options that several commands have, each said once."""
+"""Arguments and options that several commands share, and the recipe they describe."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from kinspace.recipes import Recipe
 
 __all__ = [
     "DATA",
     "Baselines",
-    "Batch",
+    "BatchSize",
     "Cache",
-    "Change",
     "Data",
     "Device",
-    "Indexed",
+    "EvaluatedData",
+    "GalleryData",
+    "ImageBatch",
+    "IndexedRun",
     "Json",
+    "LoaderWorkers",
     "Method",
+    "Overrides",
     "Precision",
     "Quiet",
-    "Readers",
     "RunFolder",
-    "Samples",
     "Seed",
     "SkipBad",
+    "Source",
     "Split",
     "Steps",
     "Workers",
+    "overrides",
+    "recipe_from_options",
 ]
 
-DATA = "A folder, a table, an archive, NAME:FOLDER, digits or moths."
+DATA = "Folder, table, archive, NAME:FOLDER of a standard data set, digits or moths."
 
 Data = Annotated[str, typer.Argument(help=DATA)]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
-Indexed = Annotated[Path, typer.Argument(help="A run folder with a gallery (kinspace index).")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
+IndexedRun = Annotated[Path, typer.Argument(help="Run folder with a gallery (kinspace index).")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|TABLE",
+        help="Run folder, or vectors: .npz, .npy with a .csv, .safetensors or .parquet.",
+    ),
+]
+EvaluatedData = Annotated[
+    str | None,
+    typer.Argument(help="Other data to evaluate on, or the run's data if it has moved."),
+]
+GalleryData = Annotated[
+    str | None, typer.Argument(help="Data of the gallery's pictures. Default: the run's data.")
+]
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if any.")]
-Batch = Annotated[int, typer.Option(min=1, help="Pictures through the model at a time.")]
-_READ = "Processes that read pictures."
-Readers = Annotated[int, typer.Option("--workers", min=0, help=_READ)]
-Workers = Annotated[int | None, typer.Option(min=0, help=_READ)]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:1. Default: a GPU if there is one.")
+]
+ImageBatch = Annotated[int, typer.Option("--batch", min=1, help="Pictures per forward pass.")]
+_WORKERS = "Number of processes that load pictures."
+LoaderWorkers = Annotated[int, typer.Option("--workers", min=0, help=_WORKERS)]
+Workers = Annotated[int | None, typer.Option(min=0, help=f"{_WORKERS} Default: by the machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing on the way.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 
-Method = Annotated[
-    str, typer.Option(help="A method (kinspace methods lists them) or a recipe file.")
-]
-Change = Annotated[
+Method = Annotated[str, typer.Option(help="Method (see kinspace methods) or recipe file.")]
+Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", help="KEY=VALUE of the recipe, loss.beta=2; may be repeated."),
+    typer.Option("--set", help="Override a recipe value: KEY=VALUE, loss.beta=2. Repeatable."),
 ]
-Steps = Annotated[int | None, typer.Option(min=1, help="How long, for each training.")]
-Samples = Annotated[int | None, typer.Option("--batch", min=2, help="Samples a step.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Training steps. Default: the recipe's.")]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch", min=2, help="Samples per step. Default: the recipe's.")
+]
 Split = Annotated[
     str | None,
-    typer.Option(help="zero_shot, official, stratified or all; else the recipe's."),
+    typer.Option(help="zero_shot, official, stratified or all. Default: the recipe's."),
 ]
-Precision = Annotated[str | None, typer.Option(help="float32, bf16 or fp16.")]
-Cache = Annotated[str, typer.Option(help="Decoded pictures: auto, memory, gpu, none, or a folder.")]
+Precision = Annotated[
+    str | None, typer.Option(help="float32, bf16 or fp16. Default: bf16 on a GPU, else float32.")
+]
+Cache = Annotated[
+    str, typer.Option(help="Where to keep decoded pictures: auto, memory, gpu, none or a folder.")
+]
 Baselines = Annotated[
-    bool, typer.Option(help="Judge raw pixels and the untrained backbone too, at the end.")
+    bool, typer.Option(help="Also evaluate raw pixels and the untrained backbone.")
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")
+    bool, typer.Option("--skip-bad", help="Leave out pictures that cannot be read.")
 ]
+
+
+def overrides(texts: Sequence[str] | None, steps: int | None) -> dict[str, Any]:
+    """The values of --set and --steps by recipe key.
+
+    >>> overrides(["loss.alpha=2"], 7)
+    {'loss.alpha': 2, 'schedule.steps': 7}
+    """
+    from kinspace.recipes import parse_set
+
+    values = dict(parse_set(text) for text in texts or ())
+    return values if steps is None else values | {"schedule.steps": steps}
+
+
+def recipe_from_options(
+    method: str | Recipe,
+    changes: Mapping[str, Any],
+    *,
+    batch: int | None = None,
+    loss: str | None = None,
+    regularizers: Sequence[str] | None = None,
+) -> Recipe:
+    """The recipe of --method with --loss, --regularizer, other values and --batch, in this order.
+
+    Values that are None change nothing.
+
+    >>> recipe = recipe_from_options("nra", {"loss.alpha": 2, "model.backbone": None}, batch=64)
+    >>> recipe.loss.options["alpha"], recipe.sampler.options["classes"]
+    (2.0, 8)
+    """
+    from kinspace.recipes import Recipe, read_recipe, with_changes, with_loss, with_regularizers
+    from kinspace.recipes.batch_size import with_batch_size
+
+    recipe = method if isinstance(method, Recipe) else read_recipe(method)
+    if loss is not None:
+        recipe = with_loss(recipe, loss)
+    if regularizers:
+        recipe = with_regularizers(recipe, regularizers)
+    if given := {key: value for key, value in changes.items() if value is not None}:
+        recipe = with_changes(recipe, given)
+    return recipe if batch is None else with_batch_size(recipe, batch)

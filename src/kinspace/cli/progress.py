@@ -1,24 +1,52 @@
-"""A bar on the terminal for what takes long; nothing where the output is no terminal."""
+"""The progress display of the commands: one line on stderr while a command runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
-__all__ = ["bar"]
+__all__ = ["Display", "progress"]
+
+
+@dataclass(frozen=True)
+class Display:
+    """The line: a description, a bar and the time elapsed."""
+
+    _bars: Bars
+
+    def status(self, text: str) -> None:
+        """Show the step under way."""
+        self._bars.update(self._bars.task_ids[0], description=f"{text} ...")
+
+    def count(self, done: int, total: int) -> None:
+        """Show how many items of the total are done."""
+        self._bars.update(self._bars.task_ids[0], completed=done, total=total)
+
+    def print(self, text: str) -> None:
+        """Print a line that stays."""
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function to be called with how much is done and of how much.
+def progress(text: str = "") -> Iterator[Display]:
+    """Show a display until the block ends. Where stderr is no terminal only `print` shows.
 
-    >>> with bar("embedding") as progress:
-    ...     progress(1, 2)
+    >>> with progress("embedding") as display:
+    ...     display.count(1, 2)
+    ...     display.status("writing")
     """
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task(what, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        bars.add_task(text, total=None)
+        yield Display(bars)

@@ -7,35 +7,40 @@ from typing import Annotated
 
 import typer
 
-from kinspace.cli.errors import told
-from kinspace.cli.evaluate import DATA, SOURCE, telling
-from kinspace.cli.options import Device, Seed
+from kinspace.cli.errors import user_errors
+from kinspace.cli.options import Device, EvaluatedData, Seed, Source
+from kinspace.cli.progress import progress
 
 __all__ = ["report_command"]
 
 
 def report_command(
-    source: Annotated[str, typer.Argument(metavar="RUN|TABLE", help=SOURCE)],
-    data: Annotated[str | None, typer.Argument(help=DATA)] = None,
+    source: Source,
+    data: EvaluatedData = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", file_okay=False, help="The folder; by default RUN/report."),
+        typer.Option("--out", "-o", file_okay=False, help="Output folder. Default: RUN/report."),
     ] = None,
     seed: Seed = 0,
     device: Device = None,
     skip_check: Annotated[
-        bool, typer.Option("--skip-check", help="Do not look at every picture of the data.")
+        bool, typer.Option("--skip-check", help="Do not check the pictures of the data.")
     ] = False,
 ) -> None:
-    """Write a page that shows how good a model is, with figures and numbers beside it.
+    """Write an HTML report on a run or a table of vectors.
 
-    The page needs no network and no other file. Exit code 0: done; 1: a disk fails; 2: it cannot be
-    opened or judged.
+    The page needs neither a network nor other files. Figures and numbers are also written as files.
     """
-    with told(), telling() as status:
-        from kinspace.report.page import write_report
+    with user_errors(), progress() as display:
+        from kinspace.report import write_report
 
         page = write_report(
-            source, data, out=out, checked=not skip_check, seed=seed, device=device, status=status
+            source,
+            data,
+            out=out,
+            checked=not skip_check,
+            seed=seed,
+            device=device,
+            status=display.status,
         )
     typer.echo(page)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinspace.cli.errors import told
-from kinspace.cli.options import Cache, Change, Device, Steps, Workers
+from kinspace.cli.errors import user_errors
+from kinspace.cli.options import Cache, Device, Overrides, Steps, Workers, overrides
 
 if TYPE_CHECKING:
-    from kinspace.reproduce.runner import Outcome
+    from kinspace.reproduce import Outcome
 
 __all__ = ["reproduce_command"]
 
@@ -23,115 +23,108 @@ RESULTS = Path("benchmarks/results/reproduce")
 
 def reproduce_command(  # noqa: PLR0913 - every option of the command is a parameter
     name: Annotated[
-        str | None, typer.Argument(help="An experiment, or a TOML file of one; none: list them.")
+        Text, typer.Argument(help="Experiment or its TOML file. Default: list all.")
     ] = None,
     data: Annotated[
-        str | None, typer.Argument(help="As `kinspace train` takes it: cub200:FOLDER, moths.")
+        Text, typer.Argument(help="Data set, as for kinspace train: cub200:FOLDER, moths.")
     ] = None,
-    weights: Annotated[Text, typer.Option(help="Weights of the backbone, safetensors.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 3,
-    jobs: Annotated[int, typer.Option(min=1, help="Trainings at the same time.")] = 1,
+    weights: Annotated[Text, typer.Option(help="Backbone weights, a safetensors file.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0 on.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of trainings run in parallel.")] = 1,
     only: Annotated[
-        list[str] | None, typer.Option(help="A row or sweep by its name; may be repeated.")
+        list[str] | None, typer.Option(help="Run this row or sweep only. Repeatable.")
     ] = None,
     steps: Steps = None,
-    change: Change = None,
+    changes: Overrides = None,
     validate: Annotated[
         float | None,
-        typer.Option(min=0.0, max=0.9, help="Share of classes held out by second runs; 0: none."),
+        typer.Option(
+            min=0.0,
+            max=0.9,
+            help="Share of the classes held out in additional validation runs; 0: no such runs.",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folders; runs/reproduce/NAME.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the runs. Default: runs/reproduce/NAME.")
+    ] = None,
     results: Annotated[
-        Path | None, typer.Option(help="Folder of NAME.json and figures; else with the runs.")
+        Path | None, typer.Option(help="Folder of NAME.json and figures. Default: that of --out.")
     ] = None,
     device: Device = None,
     cache: Cache = "auto",
     workers: Workers = None,
-    commit: Annotated[Text, typer.Option(help="To write down where git is not there.")] = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Replace what was run with other settings.")
+    commit: Annotated[Text, typer.Option(help="Commit to record. Default: git's HEAD.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace runs made with other settings.")
     ] = False,
-    discard: Annotated[
-        bool, typer.Option("--discard-runs", help="Remove run folders once they are recorded.")
+    delete_runs: Annotated[
+        bool, typer.Option("--delete-runs", help="Delete each run folder once it is recorded.")
     ] = False,
     page: Annotated[
-        Path | None, typer.Option(help="Write this page from the files in --results instead.")
+        Path | None,
+        typer.Option(help="Run nothing; write this Markdown page from the files in --results."),
     ] = None,
 ) -> None:
-    """Run a table or figure of a paper, and print it beside the printed numbers.
+    """Reproduce a table or figure of a paper.
 
-    What is finished is not run again; what was cut short goes on. Exit code 0: done; 1: some runs
-    failed, or the disk; 2: something was asked that cannot be; 130: stopped, and saved.
+    Prints our numbers next to the printed ones. Finished runs are not repeated, and interrupted
+    runs continue.
     """
-    with told():
-        from kinspace.recipes import parse_set
-        from kinspace.reproduce import reproduce, results_page
+    with user_errors(interrupted="interrupted; the same command continues"):
+        from kinspace.reproduce import list_experiments, reproduce, results_page
         from kinspace.reproduce.progress_display import progress_for
-        from kinspace.reproduce.training_processes import StoppedRuns
 
         if page is not None:
-            made = results_page(page, results or RESULTS)
-            typer.echo(f"written: {made}")
+            typer.echo(f"written: {results_page(page, results or RESULTS)}")
             return
         if name is None:
-            show_list()
+            print_experiments(list_experiments())
             return
-        changes: dict[str, Any] = dict(parse_set(text) for text in change or [])
-        changes |= {} if steps is None else {"schedule.steps": steps}
-        try:
-            outcome = reproduce(
-                name,
-                data,
-                progress=progress_for(),
-                seeds=seeds,
-                jobs=jobs,
-                weights=weights,
-                device=device,
-                cache=cache,
-                workers=workers,
-                out=out,
-                results=results,
-                only=tuple(only or ()),
-                changes=changes,
-                validate=validate,
-                commit=commit,
-                anew=anew,
-                keep_runs=not discard,
-            )
-        except StoppedRuns:
-            typer.echo("stopped; the same command goes on", err=True)
-            raise typer.Exit(130) from None
-    show(outcome)
+        outcome = reproduce(
+            name,
+            data,
+            progress=progress_for(),
+            seeds=seeds,
+            jobs=jobs,
+            weights=weights,
+            device=device,
+            cache=cache,
+            workers=workers,
+            out=out,
+            results=results,
+            only=tuple(only or ()),
+            changes=overrides(changes, steps),
+            validate=validate,
+            commit=commit,
+            overwrite=overwrite,
+            keep_runs=not delete_runs,
+        )
+    print_outcome(outcome)
     if outcome.failures:
         raise typer.Exit(1)
 
 
-def show_list() -> None:
-    """The experiments: name, paper, data set, number of runs with three seeds."""
-    from kinspace.reproduce import experiment_names, make_jobs, read_experiment
-
+def print_experiments(rows: list[dict[str, str]]) -> None:
+    """Print the list of experiments."""
     table = Table("experiment", "data", box=None, padding=(0, 2, 0, 0))
     table.add_column("runs", justify="right")
     table.add_column("what")
-    for name in experiment_names():
-        each = read_experiment(name)
-        runs = len(make_jobs(each, each.data, range(3)))
-        table.add_row(name, each.data, str(runs), f"{each.title}: {each.paper}")
+    for row in rows:
+        table.add_row(row["name"], row["data"], row["runs"], row["title"])
     console = Console()
     console.print(table)
     console.print("runs: with three seeds. kinspace reproduce NAME DATA", highlight=False)
 
 
-def show(outcome: Outcome) -> None:
-    """The table, where the results are, and what failed."""
+def print_outcome(outcome: Outcome) -> None:
+    """Print the results table, the files written and the failed runs."""
     from kinspace.reproduce.results_table import headings, lines
 
     console = Console(soft_wrap=True)
     content = outcome.content
     console.print(f"{content['title']}: {content['paper']}; {content['data']}", markup=False)
-    heads = headings(content)
     table = Table("", "", box=None, padding=(0, 2, 0, 0))
-    for head in heads:
+    for head in headings(content):
         table.add_column(head, justify="right", no_wrap=True)
     for line in lines(content):
         table.add_row(line.who, line.whose, *line.cells)

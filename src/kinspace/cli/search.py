@@ -11,38 +11,38 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinspace.cli.errors import told
-from kinspace.cli.options import Device, Indexed, Json
+from kinspace.cli.errors import user_errors
+from kinspace.cli.options import Device, IndexedRun, Json
 
-if TYPE_CHECKING:  # takes seconds to import
+if TYPE_CHECKING:
     from kinspace.inference import Verdict
 
 __all__ = ["search_command"]
 
 
 def search_command(
-    run: Indexed,
-    picture: Annotated[Path, typer.Argument(help="The picture to look for.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many neighbors.")] = 10,
+    run: IndexedRun,
+    picture: Annotated[Path, typer.Argument(help="Query picture.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Find the pictures of the gallery nearest to a picture, and say what it is.
+    """Search a gallery with a picture and classify the picture.
 
-    Exit code 2: something was asked that cannot be.
+    The class is decided by the votes of the neighbors, or unknown if none is similar enough.
     """
-    with told():
+    with user_errors():
         from kinspace.inference import load
 
         verdict = load(run, device).classify(picture, k)
     if as_json:
         typer.echo(json.dumps(asdict(verdict), indent=2))
     else:
-        show(verdict)
+        print_verdict(verdict)
 
 
-def show(verdict: Verdict) -> None:
-    """The verdict and the neighbors as a table."""
+def print_verdict(verdict: Verdict) -> None:
+    """Print the neighbors as a table and the class."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "similarity", "class", "picture", "same kind"):
         table.add_column(column, justify="right" if column in ("", "similarity") else "left")
@@ -55,4 +55,4 @@ def show(verdict: Verdict) -> None:
     if verdict.class_name == verdict.best:
         console.print(f"{verdict.class_name}, {verdict.confidence:.0%} of the votes")
     else:
-        console.print(f"unknown; of the classes there are it is most like {verdict.best}")
+        console.print(f"unknown; the most similar known class is {verdict.best}")

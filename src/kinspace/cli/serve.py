@@ -6,41 +6,45 @@ from typing import Annotated
 
 import typer
 
-from kinspace.cli.errors import told
-from kinspace.cli.options import Batch, Device, Indexed
+from kinspace.cli.errors import user_errors
+from kinspace.cli.options import Device, GalleryData, ImageBatch, IndexedRun
 
 __all__ = ["serve_command"]
 
 
 def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
-    run: Indexed,
-    data: Annotated[
-        str | None, typer.Argument(help="Where its pictures are; by default the run's own data.")
-    ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    run: IndexedRun,
+    data: GalleryData = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(envvar="KINSPACE_TOKEN", help="Asked of everyone; better in the environment."),
+        typer.Option(
+            envvar="KINSPACE_TOKEN",
+            help="Access token that clients must send. Set it in the environment: command lines "
+            "are visible to other users.",
+        ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="A name the server may be called by, besides those of this machine."),
+        typer.Option(help="Host name to accept besides those of this machine. Repeatable."),
     ] = None,
     unprotected: Annotated[
-        bool, typer.Option("--unprotected", help="Let other machines in without a token.")
+        bool, typer.Option("--unprotected", help="Allow other machines without a token.")
     ] = False,
-    upload_mb: Annotated[int, typer.Option(min=1, help="Of a picture, at most.")] = 10,
-    megapixels: Annotated[int, typer.Option(min=1, help="Of a picture, at most.")] = 40,
-    queue: Annotated[int, typer.Option(min=1, help="Pictures asked about at one time.")] = 32,
-    batch: Batch = 16,
+    upload_mb: Annotated[int, typer.Option(min=1, help="Maximum file size of an upload.")] = 10,
+    megapixels: Annotated[int, typer.Option(min=1, help="Maximum size of a picture.")] = 40,
+    queue: Annotated[
+        int, typer.Option(min=1, help="Maximum number of requests in the queue.")
+    ] = 32,
+    batch: ImageBatch = 16,
     device: Device = None,
 ) -> None:
-    """Open the gallery as a page, with a JSON interface under it (/docs).
+    """Serve a gallery as a web page with a JSON API.
 
-    Exit code 2: something was asked that cannot be.
+    The API is documented at /docs on the server.
     """
-    with told():
+    with user_errors(interrupted="stopped"):
         from kinspace.server import Settings, serve
         from kinspace.server.server_settings import LOCAL
 

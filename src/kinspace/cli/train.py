@@ -3,59 +3,64 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinspace.cli.errors import told
+from kinspace.cli.errors import user_errors
 from kinspace.cli.options import (
     DATA,
     Baselines,
+    BatchSize,
     Cache,
-    Change,
     Device,
     Method,
+    Overrides,
     Precision,
     Quiet,
-    Samples,
     Seed,
     SkipBad,
     Split,
     Steps,
     Workers,
+    overrides,
+    recipe_from_options,
 )
-from kinspace.cli.recipe import with_options
-from kinspace.distributed import is_main_process
-from kinspace.recipes import Recipe, read_recipe, with_loss, with_regularizers
-from kinspace.run import Run, open_run
-from kinspace.training import train
-from kinspace.training.loop import Stopped
+
+if TYPE_CHECKING:
+    from kinspace.run import Run
 
 __all__ = ["train_command"]
 
 Text = str | None
+ROWS = {"pixels": "raw pixels", "untrained": "untrained backbone", "final": "last step"}
 
 
 def train_command(  # noqa: PLR0913 - every option of the command is a parameter
-    data: Annotated[str | None, typer.Argument(help=DATA)] = None,
+    data: Annotated[Text, typer.Argument(help=DATA)] = None,
     method: Method = "nra",
-    loss: Annotated[Text, typer.Option(help="Another loss in the recipe.")] = None,
+    loss: Annotated[Text, typer.Option(help="Replace the recipe's loss.")] = None,
     regularizer: Annotated[
         list[str] | None,
-        typer.Option(help="NAME:WEIGHT, in place of the recipe's; may be given several times."),
+        typer.Option(help="Replace the recipe's regularizers: NAME or NAME:WEIGHT. Repeatable."),
     ] = None,
-    change: Change = None,
-    backbone: Annotated[Text, typer.Option(help="small, googlenet, or a name of timm's.")] = None,
-    weights: Annotated[Text, typer.Option(help="Weights of the backbone, safetensors.")] = None,
+    changes: Overrides = None,
+    backbone: Annotated[
+        Text, typer.Option(help="small, googlenet, or a model name of timm or torchvision.")
+    ] = None,
+    weights: Annotated[Text, typer.Option(help="Backbone weights, a safetensors file.")] = None,
     steps: Steps = None,
-    batch: Samples = None,
+    batch: BatchSize = None,
     micro_batch: Annotated[
-        int | None, typer.Option(min=1, help="Samples through the model at a time; same gradient.")
+        int | None,
+        typer.Option(min=1, help="Samples per forward pass, to save memory. Same gradient."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder. Default: runs/DATA-METHOD-NUMBER.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     split: Split = None,
     seed: Seed = 0,
     device: Device = None,
@@ -66,37 +71,46 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")
     ] = 200,
     log: Annotated[
-        int, typer.Option("--log-every", min=1, help="Steps between rows of metrics.")
+        int, typer.Option("--log-every", min=1, help="Steps between rows of metrics.jsonl.")
     ] = 10,
     skip_bad: SkipBad = False,
     baselines: Baselines = True,
-    compiled: Annotated[bool, typer.Option("--compile", help="Through torch.compile.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it too.")] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on labeled pictures and judge it on classes it has not seen.
+    """Train a model on labeled pictures and evaluate it on unseen classes.
 
-    Exit code 0: done; 1: the disk failed; 2: something was asked that cannot be, or the loss is no
-    number any more; 130: stopped by Ctrl-C, and saved.
+    Ctrl-C saves a checkpoint; continue with --resume RUN. A loss that is NaN or infinite ends the
+    run with exit code 2.
     """
-    with told():
+    with user_errors():
+        from kinspace.distributed import is_main_process
+        from kinspace.training import resume_training, train
+
+        recipe_keys = {"model.backbone": backbone, "model.weights": weights}
         if resume is not None:
-            fixed: dict[str, Any] = {"--loss": loss, "--regularizer": regularizer, "--set": change}
-            fixed |= {"--backbone": backbone, "--weights": weights, "--steps": steps}
-            fixed |= {"--batch": batch, "--micro-batch": micro_batch, "--out": out}
-            _refuse_changes(fixed | {"--split": split, "--precision": precision})
-            run = _resumed(resume, data, device=device, workers=workers, quiet=quiet)
+            _refuse_with_resume(
+                {"--loss": loss, "--regularizer": regularizer, "--set": changes}
+                | {"--backbone": backbone, "--weights": weights, "--steps": steps}
+                | {"--batch": batch, "--micro-batch": micro_batch, "--out": out}
+                | {"--split": split, "--precision": precision}
+            )
+            run = resume_training(resume, data, device=device, workers=workers, quiet=quiet)
+        elif data is None:
+            raise ValueError("DATA: expected a folder, a table, an archive or a name")
         else:
-            if data is None:
-                raise ValueError("DATA: expected a folder, a table, an archive or a name")
-            recipe = read_recipe(method)
-            recipe = with_loss(recipe, loss) if loss else recipe
-            recipe = with_regularizers(recipe, regularizer) if regularizer else recipe
-            model = {"model.backbone": backbone, "model.weights": weights}
-            recipe = with_options(recipe, change, steps, batch, model)
-            run = _trained(
+            run = train(
                 data,
-                recipe,
+                method=recipe_from_options(
+                    method,
+                    overrides(changes, steps) | recipe_keys,
+                    batch=batch,
+                    loss=loss,
+                    regularizers=regularizer,
+                ),
                 out=out,
                 micro_batch=micro_batch,
                 split=split,
@@ -114,52 +128,32 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 quiet=quiet,
             )
     if is_main_process() and not quiet:
-        show(run)
+        print_results(run)
 
 
-def _refuse_changes(options: dict[str, Any]) -> None:
+def _refuse_with_resume(options: dict[str, Any]) -> None:
     if given := [name for name, value in options.items() if value is not None]:
         raise ValueError(
-            f"--resume: goes on with the run as it was begun, got {', '.join(given)} too; leave "
-            "that out, or begin a new run"
+            f"--resume: continues the run with its own settings, got {', '.join(given)} too; leave "
+            "that out, or start a new run"
         )
 
 
-def _trained(data: str, recipe: Recipe, **options: Any) -> Run:
-    try:
-        return train(data, method=recipe, **options)
-    except Stopped:
-        raise typer.Exit(130) from None
-
-
-def _resumed(folder: Path, data: str | None, **options: Any) -> Run:
-    about = open_run(folder).about
-    before = about["settings"] | {name: v for name, v in options.items() if v is not None}
-    recipe = Recipe.from_dict(about["recipe"])
-    return _trained(data or about["data"], recipe, out=folder, resume=True, **before)
-
-
-def show(run: Run) -> None:
-    """The verdict as a table."""
+def print_results(run: Run) -> None:
+    """Print the measures on the test part as a table."""
     results = run.results
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table("test part", box=None, padding=(0, 2, 0, 0))
     measures = [name for name in results.get("selected", {}) if name.startswith("recall@")]
-    table.add_column("test part")
     for name in measures:
         table.add_column(name.replace("recall", "Recall"), justify="right")
     table.add_column("mAP", justify="right")
-    words = {
-        "pixels": "raw pixels",
-        "untrained": "untrained backbone",
-        "final": "last step",
-    }
+    rows = dict(ROWS)
     if "validation_recall@1" in results:
-        words["selected"] = f"chosen on validation (step {results['selected_step']})"
-    for name, said in words.items():
+        rows["selected"] = f"best on validation (step {results['selected_step']})"
+    for name, title in rows.items():
         if name in results:
-            row = results[name]
-            cells = [f"{row[measure]:.1%}" for measure in measures]
-            table.add_row(said, *cells, f"{row['map']:.1%}")
+            cells = [f"{results[name][measure]:.1%}" for measure in measures]
+            table.add_row(title, *cells, f"{results[name]['map']:.1%}")
     console = Console()
     if measures:
         console.print(table)

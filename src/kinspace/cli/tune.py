@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinspace.cli.errors import told
+from kinspace.cli.errors import user_errors
 from kinspace.cli.options import (
+    BatchSize,
     Cache,
-    Change,
     Data,
     Device,
     Method,
+    Overrides,
     Precision,
     Quiet,
-    Samples,
     Seed,
     SkipBad,
     Split,
     Steps,
     Workers,
+    overrides,
+    recipe_from_options,
 )
-from kinspace.cli.recipe import with_options
-from kinspace.distributed import is_main_process
-from kinspace.recipes import read_recipe
-from kinspace.training import Search, parse_range, tune
-from kinspace.training.loop import Stopped
+
+if TYPE_CHECKING:
+    from kinspace.training import Search
 
 __all__ = ["tune_command"]
 
@@ -37,20 +37,21 @@ __all__ = ["tune_command"]
 def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
     data: Data,
     method: Method = "magnet",
-    trials: Annotated[int, typer.Option(min=1, help="How many trainings, all in all.")] = 20,
+    trials: Annotated[int, typer.Option(min=1, help="Number of trainings in total.")] = 20,
     sampler: Annotated[str, typer.Option(help="random, or optuna (extra tune).")] = "random",
     ranges: Annotated[
         list[str] | None,
         typer.Option(
             "--range",
-            help="KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=a,b,c beside the recipe's; repeatable.",
+            help="Range to search, besides the recipe's: KEY=LOW:HIGH, KEY=LOW:HIGH:log or "
+            "KEY=a,b,c. Repeatable.",
         ),
     ] = None,
-    change: Change = None,
+    changes: Overrides = None,
     steps: Steps = None,
-    batch: Samples = None,
+    batch: BatchSize = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the search; the same one goes on.")
+        Path | None, typer.Option(help="Folder of the search. An existing search is continued.")
     ] = None,
     split: Split = None,
     seed: Seed = 0,
@@ -61,40 +62,37 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
     skip_bad: SkipBad = False,
     quiet: Quiet = False,
 ) -> None:
-    """Try values for a recipe's options; the best by Recall@1 on validation classes.
+    """Search for the best values of a recipe's options.
 
-    The test part is not looked at. Exit code 0: done; 1: it went wrong; 2: something was asked that
-    cannot be; 130: stopped by Ctrl-C, and the same command goes on.
+    Trials are ranked by Recall@1 on the validation classes. The test part is not used.
     """
-    with told():
-        recipe = with_options(read_recipe(method), change, steps, batch)
-        try:
-            search = tune(
-                data,
-                method=recipe,
-                trials=trials,
-                sampler=sampler,
-                ranges=dict(parse_range(text) for text in ranges or []),
-                out=out,
-                split=split,
-                seed=seed,
-                device=device,
-                precision=precision,
-                cache=cache,
-                workers=workers,
-                skip_bad=skip_bad,
-                quiet=quiet,
-            )
-        except Stopped:
-            where = "" if out is None else f" --out {out}"
-            typer.echo(f"stopped; the same command{where} goes on", err=True)
-            raise typer.Exit(130) from None
+    again = "the same command" + (" continues" if out is None else f" --out {out} continues")
+    with user_errors(interrupted=f"interrupted; {again}"):
+        from kinspace.distributed import is_main_process
+        from kinspace.training import parse_range, tune
+
+        search = tune(
+            data,
+            method=recipe_from_options(method, overrides(changes, steps), batch=batch),
+            trials=trials,
+            sampler=sampler,
+            ranges=dict(parse_range(text) for text in ranges or []),
+            out=out,
+            split=split,
+            seed=seed,
+            device=device,
+            precision=precision,
+            cache=cache,
+            workers=workers,
+            skip_bad=skip_bad,
+            quiet=quiet,
+        )
     if is_main_process() and not quiet:
-        show(search)
+        print_trials(search)
 
 
-def show(search: Search) -> None:
-    """The trials as a table, the best first."""
+def print_trials(search: Search) -> None:
+    """Print the trials as a table, the best first."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     keys = list(search.trials[0]["values"])
     for name in ("trial", "Recall@1", *keys):
@@ -107,5 +105,5 @@ def show(search: Search) -> None:
     console = Console()
     console.print(table)
     best = search.folder / "best.toml"
-    said = f"the best recipe: {best}; kinspace train DATA --method {best}"
-    console.print(said, markup=False, highlight=False, soft_wrap=True)
+    text = f"best recipe: {best}; kinspace train DATA --method {best}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -4,13 +4,14 @@ from kinspace.inference.answers import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.inference.dataset import embed_dataset, embed_to_file
 from kinspace.inference.loading import load
 from kinspace.inference.model import Model
-from kinspace.inference.onnx import export_onnx
-from kinspace.search.gallery_builder import index_run
+from kinspace.inference.onnx import Exported, export_onnx, export_run
+from kinspace.search.gallery_builder import gallery_recall, index_run
 from kinspace.search.thresholds import Thresholds, calibrate
 
 __all__ = [
     "UNKNOWN",
     "Added",
+    "Exported",
     "Model",
     "Neighbor",
     "Thresholds",
@@ -19,6 +20,8 @@ __all__ = [
     "embed_dataset",
     "embed_to_file",
     "export_onnx",
+    "export_run",
+    "gallery_recall",
     "index_run",
     "load",
 ]

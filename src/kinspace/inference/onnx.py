@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from torch import Tensor, nn
 from kinspace import __version__
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.normalization import unit
+from kinspace.data import load_dataset
 from kinspace.data.transforms import TransformSettings
 from kinspace.inference.inputs import listed, prepared
+from kinspace.inference.loading import load
 from kinspace.inference.model import Model
 
-__all__ = ["export_onnx"]
+__all__ = ["Exported", "export_onnx", "export_run"]
 
 CLOSE = 1e-4  # what the two may differ by, of vectors of length 1
 FITS = {
@@ -62,6 +65,31 @@ def export_onnx(model: Model, file: str | Path, pictures: Any) -> float:
 
     write_atomically(file, write)
     return apart
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An ONNX file, its largest difference to PyTorch, and the number of pictures compared."""
+
+    file: Path
+    difference: float
+    pictures: int
+
+
+def export_run(
+    run: Model | str | Path, file: str | Path | None = None, data: Any = None, *, count: int = 32
+) -> Exported:
+    """Export a run's model by `export_onnx`, compared on pictures of its data.
+
+    file: by default RUN/model.onnx. data: other pictures, a name or folder. count: how many of
+    them are compared, evenly spaced.
+    """
+    model = run if isinstance(run, Model) else load(run, "cpu")
+    target = model.folder / "model.onnx" if file is None else Path(file)
+    pictures = load_dataset(model.about["data"] if data is None else data).pictures
+    step = max(1, len(pictures) // count)
+    some = [pictures.read(row) for row in range(0, len(pictures), step)][:count]
+    return Exported(target, export_onnx(model, target, some), len(some))
 
 
 class _Embeddings(nn.Module):

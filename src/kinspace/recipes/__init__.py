@@ -4,7 +4,14 @@
 """
 
 from kinspace.recipes.overrides import parse_set, with_changes, with_loss, with_regularizers
-from kinspace.recipes.recipe_files import describe, formulas, read_recipe, recipe_names
+from kinspace.recipes.recipe_files import (
+    describe,
+    describe_as_dict,
+    formulas,
+    list_recipes,
+    read_recipe,
+    recipe_names,
+)
 from kinspace.recipes.schema import Recipe
 from kinspace.recipes.sections import (
     IndexConfig,
@@ -36,7 +43,9 @@ __all__ = [
     "ValidationConfig",
     "WarmStartConfig",
     "describe",
+    "describe_as_dict",
     "formulas",
+    "list_recipes",
     "parse_set",
     "read_recipe",
     "recipe_names",

@@ -16,7 +16,14 @@ from kinspace.recipes.schema import Recipe
 from kinspace.recipes.toml_files import load_toml, packaged_toml_files, toml_path
 from kinspace.regularizers import REGULARIZERS
 
-__all__ = ["describe", "formulas", "read_recipe", "recipe_names"]
+__all__ = [
+    "describe",
+    "describe_as_dict",
+    "formulas",
+    "list_recipes",
+    "read_recipe",
+    "recipe_names",
+]
 
 FOLDERS = ("defaults", "papers")
 
@@ -87,3 +94,30 @@ def describe(recipe: Recipe) -> str:
     texts = "\n\n".join(formulas(recipe).values())
     comment = "\n".join(f"# {line}".rstrip() for line in texts.splitlines())
     return f"{comment}\n\n{recipe.resolved().to_toml()}"
+
+
+def describe_as_dict(recipe: Recipe) -> dict[str, Any]:
+    """The recipe with every option and default, and its formulas, as plain values.
+
+    >>> describe_as_dict(read_recipe("nra"))["loss"]["name"]
+    'nra'
+    """
+    return {**recipe.resolved().to_dict(), "formulas": formulas(recipe)}
+
+
+def list_recipes(folder: str | None = None) -> list[dict[str, str]]:
+    """Name, paper, loss, sampler and a sentence of each recipe in "defaults", "papers" or both.
+
+    >>> list_recipes("defaults")[0]["method"]
+    'abe'
+    """
+    return [
+        {
+            "method": recipe.name,
+            "paper": recipe.source,
+            "loss": recipe.loss.name,
+            "sampler": recipe.sampler.name,
+            "about": recipe.about,
+        }
+        for recipe in map(read_recipe, recipe_names(folder))
+    ]

@@ -1,11 +1,11 @@
-"""The papers' tables and figures, run anew: `kinspace reproduce`.
+"""The papers' tables and figures, run again: `kinspace reproduce`.
 
 `experiments/` has a TOML file each: rows, settings, and the numbers the paper printed.
 """
 
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.experiment_files import experiment_names, read_experiment
-from kinspace.reproduce.jobs import make_jobs, recipe_of
+from kinspace.reproduce.jobs import list_experiments, make_jobs, recipe_of
 from kinspace.reproduce.results_page import results_page
 from kinspace.reproduce.rows import Curve, Printed, Row, Sweep
 from kinspace.reproduce.runner import Outcome, reproduce
@@ -18,6 +18,7 @@ __all__ = [
     "Row",
     "Sweep",
     "experiment_names",
+    "list_experiments",
     "make_jobs",
     "read_experiment",
     "recipe_of",

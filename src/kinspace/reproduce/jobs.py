@@ -16,9 +16,18 @@ from kinspace.data.standard import STANDARD_SETS
 from kinspace.recipes import Recipe, parse_set, read_recipe, with_changes, with_regularizers
 from kinspace.recipes.toml_files import to_toml
 from kinspace.reproduce.experiment import Experiment
+from kinspace.reproduce.experiment_files import experiment_names, read_experiment
 from kinspace.reproduce.rows import Row
 
-__all__ = ["Job", "data_name", "make_jobs", "recipe_of", "settings_of", "shown_data"]
+__all__ = [
+    "Job",
+    "data_name",
+    "list_experiments",
+    "make_jobs",
+    "recipe_of",
+    "settings_of",
+    "shown_data",
+]
 
 
 @dataclass(frozen=True)
@@ -151,3 +160,20 @@ def _text(value: Any) -> str:
     if isinstance(value, str) and parse_set(f"key={value}") == ("key", value):
         return value
     return to_toml({"key": value}).removeprefix("key = ").strip()
+
+
+def list_experiments(seeds: int = 3) -> list[dict[str, str]]:
+    """Name, data set, title and number of runs of each experiment.
+
+    >>> list_experiments()[0]["name"]
+    'almn'
+    """
+    return [
+        {
+            "name": experiment.name,
+            "data": experiment.data,
+            "title": f"{experiment.title}: {experiment.paper}",
+            "runs": str(len(make_jobs(experiment, experiment.data, range(seeds)))),
+        }
+        for experiment in map(read_experiment, experiment_names())
+    ]

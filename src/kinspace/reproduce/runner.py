@@ -77,7 +77,7 @@ class _Options:
     changes: Mapping[str, Any] = field(default_factory=dict)
     validate: float | None = None
     commit: str | None = None
-    anew: bool = False
+    overwrite: bool = False
     keep_runs: bool = True
 
 
@@ -94,7 +94,7 @@ def reproduce(
     options: seeds (how many, or which), jobs (processes at a time), weights (of the backbone),
     device, cache, workers, out (run folders; runs/reproduce/NAME), results (the folder of the
     results file; `out`), only (names of rows or sweeps), changes (dotted keys of every recipe),
-    validate (in place of the experiment's), commit (to be written down; git's), anew (replace what
+    validate (in place of the experiment's), commit (to be written down; git's), overwrite (replace what
     was run with other settings), keep_runs (False: remove a run's folder when it is recorded).
     """
     for option in options:
@@ -135,9 +135,11 @@ class _Work:
         records = Records(options.results or out, experiment, data_name(place))
         there = replace(chosen, validate=chosen.validate or experiment.validate)
         _settle(
-            make_jobs(there, data_name(place), records.seeds, **share), records, anew=options.anew
+            make_jobs(there, data_name(place), records.seeds, **share),
+            records,
+            overwrite=options.overwrite,
         )
-        _settle_runs(jobs, out, anew=options.anew)
+        _settle_runs(jobs, out, overwrite=options.overwrite)
         machine = _machine(
             options, place, out, save=200 if chosen.curve is None else chosen.curve.every
         )
@@ -241,25 +243,25 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     return list(seeds)
 
 
-def _settle(jobs: list[Job], records: Records, *, anew: bool) -> None:
-    """Records of other settings in the place of these: refuse, or with `anew` forget."""
+def _settle(jobs: list[Job], records: Records, *, overwrite: bool) -> None:
+    """Records of other settings in the place of these: refuse, or with `overwrite` forget."""
     others = records.others(jobs)
-    if others and not anew:
+    if others and not overwrite:
         raise ValueError(
             f"{records.path}: has {len(others)} runs of other settings (first: "
             f"{others[0]['row']}, seed {others[0]['seed']}); name another folder (--results), or "
-            "replace them (--anew)"
+            "replace them (--overwrite)"
         )
     records.drop(others)
 
 
-def _settle_runs(jobs: list[Job], out: Path, *, anew: bool) -> None:
-    """Run folders of other settings: refuse, or with `anew` remove."""
+def _settle_runs(jobs: list[Job], out: Path, *, overwrite: bool) -> None:
+    """Run folders of other settings: refuse, or with `overwrite` remove."""
     for job in jobs:
         try:
             require_same(job, out)
         except ValueError:
-            if not anew:
+            if not overwrite:
                 raise
             shutil.rmtree(out / job.name)
             (out / f"{job.name}.log").unlink(missing_ok=True)

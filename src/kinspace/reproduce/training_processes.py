@@ -161,7 +161,7 @@ def require_same(job: Job, out: Path) -> None:
     if there != job.command:
         raise ValueError(
             f"{out / job.name}: was run otherwise: {_difference(there, job.command)}; name "
-            "another folder (--out), or run it anew (--anew)"
+            "another folder (--out), or run it again (--overwrite)"
         )
 
 

@@ -17,11 +17,13 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.dataset import Progress, embed_dataset
 from kinspace.inference.loading import load
 from kinspace.inference.model import Model
+from kinspace.search.exact import ExactIndex
 from kinspace.search.gallery import Gallery, check_search
+from kinspace.search.index import recall_against_exact
 from kinspace.search.thresholds import calibrate
 from kinspace.training.data_parts import split_names
 
-__all__ = ["index_run", "parts_of_run"]
+__all__ = ["gallery_recall", "index_run", "parts_of_run"]
 
 PARTS = ("train", "validation", "test")
 
@@ -58,6 +60,18 @@ def index_run(
         model.gallery.build(model.folder, backend, **(options or {}))
     model.save_gallery()
     return model
+
+
+def gallery_recall(model: Model, k: int = 10, *, queries: int = 1000) -> tuple[float, int]:
+    """The share of the k exact neighbors that the gallery's index finds; the number of queries.
+
+    The queries are evenly spaced pictures of the gallery, about as many as `queries`.
+    """
+    table = model.table
+    exact = ExactIndex(table.dim, device=model.device)
+    exact.add(table.vectors, range(len(table)))
+    some = table.vectors[:: max(1, len(table) // queries)]
+    return recall_against_exact(model.index, exact, some, k), len(some)
 
 
 def _opened(model: Model, data: Any) -> Dataset:

@@ -2,7 +2,7 @@
 
 from kinspace.training.search_space import parse_range
 from kinspace.training.settings import RunSettings
-from kinspace.training.trainer import train
+from kinspace.training.trainer import resume_training, train
 from kinspace.training.tuner import Search, tune
 
-__all__ = ["RunSettings", "Search", "parse_range", "train", "tune"]
+__all__ = ["RunSettings", "Search", "parse_range", "resume_training", "train", "tune"]

@@ -59,7 +59,7 @@ from kinspace.training.state import State, from_checkpoint
 if TYPE_CHECKING:
     from kinspace.run import Run
 
-__all__ = ["train"]
+__all__ = ["resume_training", "train"]
 
 
 def train(
@@ -93,6 +93,29 @@ def train(
     finally:
         if began:
             dist.destroy_process_group()
+
+
+def resume_training(
+    run: str | Path | Run,
+    data: Any = None,
+    *,
+    device: str | None = None,
+    workers: int | None = None,
+    quiet: bool | None = None,
+) -> Run:
+    """Continue an interrupted run with its recipe and settings; returns the run.
+
+    data: the run's data, if it has moved. device, workers, quiet: in place of the run's.
+    """
+    from kinspace.run import Run, open_run
+
+    run = run if isinstance(run, Run) else open_run(run)
+    about = run.about
+    changes = {"device": device, "workers": workers, "quiet": quiet}
+    settings = about["settings"] | {k: value for k, value in changes.items() if value is not None}
+    recipe = Recipe.from_dict(about["recipe"])
+    data = about["data"] if data is None else data
+    return train(data, method=recipe, out=run.folder, resume=True, **settings)
 
 
 @dataclass
