@@ -1,7 +1,9 @@
-"""The package itself: what it offers, and that it offers it only when asked."""
+"""The package's top level: its names, and that they are imported when they are used."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +16,27 @@ def run(code: str) -> str:
     return done.stdout
 
 
-def test_every_public_name_is_there() -> None:
-    assert set(kinspace.__all__) <= set(dir(kinspace))
+def test_every_public_name_can_be_used() -> None:
     for name in kinspace.__all__:
         assert getattr(kinspace, name) is getattr(kinspace, name)
     assert kinspace.losses.LOSSES is kinspace.LOSSES
+
+
+def test_tab_completion_offers_the_public_names() -> None:
+    assert dir(kinspace) == sorted(kinspace.__all__)
+
+
+def test_type_checkers_see_the_public_names() -> None:
+    tree = ast.parse(Path(kinspace.__file__).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    names = [alias.name for node in imports for alias in node.names]
+    assert sorted([*names, "__version__"]) == sorted(kinspace.__all__)
+    for node in imports:  # from the module where the name is looked up, too
+        for alias in node.names:
+            module = kinspace._MODULE_OF.get(alias.name)
+            assert node.module == (f"kinspace.{module}" if module else "kinspace")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -27,9 +45,10 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_importing_the_package_imports_nothing_slow() -> None:
-    assert run("import sys, kinspace; print('torch' in sys.modules)") == "False\n"
+    code = "import sys, kinspace; print({'torch', 'numpy', 'typer', 'rich'} & set(sys.modules))"
+    assert run(code) == "set()\n"
 
 
-def test_data_does_without_torchvision_and_scikit_learn_until_they_are_used() -> None:
+def test_data_is_imported_without_torchvision_and_scikit_learn() -> None:
     code = "import sys, kinspace.data; print({'torchvision', 'sklearn'} & set(sys.modules))"
     assert run(code) == "set()\n"

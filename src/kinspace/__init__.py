@@ -1,7 +1,7 @@
-"""kinspace trains, judges, searches and explains embedding models.
+"""kinspace trains, evaluates, searches and explains embedding models.
 
-The names below are loaded when they are first asked for: `import kinspace` alone is quick, and so
-are the command line's help and the start of a process that needs only a part.
+Every name is imported when it is first used, so that `import kinspace` and the help of the command
+line do not import PyTorch.
 """
 
 from importlib import import_module
@@ -12,17 +12,25 @@ if TYPE_CHECKING:
         clustering,
         data,
         distributed,
+        evaluation,
         losses,
         miners,
+        models,
         numerics,
         regularizers,
         samplers,
+        search,
+        training,
     )
     from kinspace._kernels import use_kernels
     from kinspace.embeddings import EmbeddingTable
-    from kinspace.inference import load
+    from kinspace.evaluation import compare, evaluate
+    from kinspace.inference import EmbeddingModel, load
     from kinspace.losses import LOSSES
+    from kinspace.objective import Objective
+    from kinspace.recipes import Recipe
     from kinspace.regularizers import REGULARIZERS
+    from kinspace.run import Run
     from kinspace.samplers import SAMPLERS
     from kinspace.training import train, tune
 
@@ -30,29 +38,45 @@ __all__ = [
     "LOSSES",
     "REGULARIZERS",
     "SAMPLERS",
+    "EmbeddingModel",
     "EmbeddingTable",
+    "Objective",
+    "Recipe",
+    "Run",
     "__version__",
     "clustering",
+    "compare",
     "data",
     "distributed",
+    "evaluate",
+    "evaluation",
     "load",
     "losses",
     "miners",
+    "models",
     "numerics",
     "regularizers",
     "samplers",
+    "search",
     "train",
+    "training",
     "tune",
     "use_kernels",
 ]
 
 __version__ = "0.1.0"
 
-_MODULE_OF = {
+_MODULE_OF = {  # the other names are modules themselves
     "LOSSES": "losses",
     "REGULARIZERS": "regularizers",
     "SAMPLERS": "samplers",
+    "EmbeddingModel": "inference",
     "EmbeddingTable": "embeddings",
+    "Objective": "objective",
+    "Recipe": "recipes",
+    "Run": "run",
+    "compare": "evaluation",
+    "evaluate": "evaluation",
     "load": "inference",
     "train": "training",
     "tune": "training",
@@ -64,8 +88,10 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'kinspace' has no attribute {name!r}")
     module = import_module(f"kinspace.{_MODULE_OF.get(name, name)}")
-    return getattr(module, name) if name in _MODULE_OF else module
+    value = getattr(module, name) if name in _MODULE_OF else module
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__.copy()

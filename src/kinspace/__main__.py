@@ -1,4 +1,4 @@
-"""python -m kinspace: the command line."""
+"""The command line as `python -m kinspace`."""
 
 from kinspace.cli import main
 
