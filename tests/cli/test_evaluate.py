@@ -193,7 +193,7 @@ def test_hierarchy_is_one_command(tmp_path: Path) -> None:
     again = json.loads(run("hierarchy", photos, *quick, "-o", out, "--resume"))
     assert again["errors"] == found["errors"]
     said = run("hierarchy", photos, *sets, *options[:6], "-o", out, "--resume")
-    assert "photos: trained on 5 classes merged of the 10 true ones; 20 test pictures" in said
+    assert "photos: trained on 5 merged classes, made of 10 true classes; 20 test pictures" in said
     assert "judging: pixels" in said
     assert "a run of kinspace hierarchy, on merged classes" in run("evaluate", out, code=2)
 

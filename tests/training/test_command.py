@@ -31,7 +31,7 @@ METHOD = ["--method", "contrastive", "--steps", "2"]
         (["PHOTOS", "--device", "tpu9"], "device: expected"),
         (["PHOTOS", "--batch", "33"], "--batch: expected a multiple of"),
         (["PHOTOS", "--weights", "nowhere.safetensors"], "nowhere.safetensors"),
-        (["--resume", "x", "--steps", "9"], "goes on with the run as it was begun, got --steps"),
+        (["--resume", "x", "--steps", "9"], "continues the run with its own settings, got --steps"),
         (["--resume", "nowhere"], "nowhere: expected a run folder, got no such folder"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -94,8 +94,8 @@ def reproduce(
     options: seeds (how many, or which), jobs (processes at a time), weights (of the backbone),
     device, cache, workers, out (run folders; runs/reproduce/NAME), results (the folder of the
     results file; `out`), only (names of rows or sweeps), changes (dotted keys of every recipe),
-    validate (in place of the experiment's), commit (to be written down; git's), overwrite (replace what
-    was run with other settings), keep_runs (False: remove a run's folder when it is recorded).
+    validate (in place of the experiment's), commit (to be written down; git's), overwrite (replace
+    what was run with other settings), keep_runs (False: remove a run's folder when it is recorded).
     """
     for option in options:
         checks.lookup("option", option, _Options.__dataclass_fields__)
