@@ -28,8 +28,8 @@ __all__ = [
     "type_hints",
 ]
 
-# what a run gives a loss, a sampler or a backbone by itself: no options of a recipe
-GIVEN_BY_THE_RUN = (
+# arguments that the run sets for a loss, a sampler or a backbone: not options of a recipe
+SET_BY_THE_RUN = (
     *("num_classes", "dim", "original", "labels", "index", "in_channels"),
     *("seed", "rank", "world_size"),
 )
@@ -45,7 +45,7 @@ WORDS: dict[Any, str] = {
 
 
 def require_choice(key: str, word: str, allowed: Iterable[str], *, what: str) -> str:
-    """One of the allowed words.
+    """The word, after a check that it is one of the allowed ones.
 
     >>> require_choice("loss.name", "triplets", ["nra", "triplet"], what="loss")
     Traceback (most recent call last):
@@ -72,7 +72,7 @@ def type_hints(typed: Any) -> dict[str, Any]:
 
 
 def convert(key: str, value: Any, hint: Any) -> Any:
-    """The value as the type hint has it: 3 is 3.0 where a float is asked for, a list is a tuple.
+    """The value in the type of the hint: 3 becomes 3.0 for a float, and a list a tuple.
 
     >>> convert("optimizer.lr", 1, float), convert("model.dim", "none", int | None)
     (1.0, None)
@@ -131,33 +131,33 @@ def _words(hint: Any) -> str:
     return WORDS.get(origin or hint, str(hint))
 
 
-def convert_fields(part: Any) -> None:
-    """Every field as its annotation has it."""
-    cls: Any = type(part)  # mypy takes no type for hashable
+def convert_fields(section: Any) -> None:
+    """Convert every field of a dataclass to its annotation."""
+    cls: Any = type(section)  # mypy takes no type for hashable
     hints = type_hints(cls)
-    for each in fields(part):
-        value = convert(each.name, getattr(part, each.name), hints[each.name])
-        object.__setattr__(part, each.name, value)
+    for each in fields(section):
+        value = convert(each.name, getattr(section, each.name), hints[each.name])
+        object.__setattr__(section, each.name, value)
 
 
 def below_one(name: str, value: float) -> None:
-    """A share: 0 or more, and less than 1."""
+    """Check that a value is 0 or more, and less than 1."""
     if not 0 <= value < 1:
         raise ValueError(f"{name}: expected a number from 0 to below 1, got {value!r}")
 
 
-def above_zero(part: Any, *names: str) -> None:
-    """These fields are above 0, or None."""
+def above_zero(section: Any, *names: str) -> None:
+    """Check that these fields are above 0, or None."""
     for name in names:
-        if getattr(part, name) is not None:
-            checks.positive(name, getattr(part, name))
+        if getattr(section, name) is not None:
+            checks.positive(name, getattr(section, name))
 
 
-def at_least(part: Any, least: int, *names: str) -> None:
-    """These fields are `least` or more, or None."""
+def at_least(section: Any, least: int, *names: str) -> None:
+    """Check that these fields are `least` or more, or None."""
     for name in names:
-        if getattr(part, name) is not None:
-            checks.number(name, getattr(part, name), at_least=least)
+        if getattr(section, name) is not None:
+            checks.number(name, getattr(section, name), at_least=least)
 
 
 def default_options(cls: Callable[..., Any]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def default_options(cls: Callable[..., Any]) -> dict[str, Any]:
     return {
         name: parameter.default
         for name, parameter in inspect.signature(cls).parameters.items()
-        if parameter.kind in by_name and name not in GIVEN_BY_THE_RUN
+        if parameter.kind in by_name and name not in SET_BY_THE_RUN
     }
 
 

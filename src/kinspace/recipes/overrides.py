@@ -1,4 +1,4 @@
-"""A recipe with something else in it, as the command line has it: --set, --loss, --regularizer."""
+"""Recipes made from others, as by the options --set, --loss and --regularizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["parse_set", "with_changes", "with_loss", "with_regularizers"]
 
 
 def parse_set(text: str) -> tuple[str, Any]:
-    """A key and its value of --set KEY=VALUE. Values are TOML's; what is none is a text.
+    """The key and the value of --set KEY=VALUE. A value that is not TOML is a text.
 
     >>> parse_set("loss.beta=2"), parse_set("schedule.milestones=[10, 20]")
     (('loss.beta', 2), ('schedule.milestones', [10, 20]))
@@ -38,10 +38,10 @@ def parse_set(text: str) -> tuple[str, Any]:
 
 
 def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--set") -> Recipe:
-    """The recipe with other values. Another loss.name or sampler.name begins with its defaults.
+    """The recipe with other values. Another loss.name or sampler.name starts from its defaults.
 
-    A backbone of timm's or torchvision's comes with its pretrained weights. Where these or a file
-    of weights are new to the recipe, its `fine_tuning` goes before what it has, not before changes.
+    A backbone of timm or torchvision comes with its pretrained weights. Where these or a file of
+    weights are new to the recipe, its `fine_tuning` replaces its own values, but not `changes`.
 
     >>> from kinspace.recipes import read_recipe
     >>> tuned = with_changes(read_recipe("triplet"), {"model.backbone": "resnet50"})
@@ -54,14 +54,14 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--
     ValueError: --set: loss.bta: unknown option of almn 'bta'; did you mean 'beta'? ...
     """
     table = recipe.to_dict()
-    changes = _for_backbone(changes)
+    changes = _with_pretrained(changes)
     try:
-        if _given_weights(recipe, changes):
+        if _adds_weights(recipe, changes):
             changes = {**table["fine_tuning"], **changes}
             table["fine_tuning"] = {}
-        for part in ("loss", "sampler"):
-            if f"{part}.name" in changes:
-                _replace_section(table, part, {"name": changes[f"{part}.name"]})
+        for section in ("loss", "sampler"):
+            if f"{section}.name" in changes:
+                _replace_section(table, section, {"name": changes[f"{section}.name"]})
         if "index" in table and changes.get("sampler.name", "neighborhoods") != "neighborhoods":
             _replace_section(table, "index", None)
         for key, value in changes.items():
@@ -72,15 +72,15 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--
         raise ValueError(f"{where}: {error}") from None
 
 
-def _for_backbone(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The changes; a library's backbone comes pretrained where nothing is said of weights."""
+def _with_pretrained(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The changes; a library's backbone is pretrained unless they say otherwise."""
     name = changes.get("model.backbone")
-    fetched = isinstance(name, str) and name not in BACKBONES
-    said = "model.pretrained" in changes or "model.weights" in changes
-    return {**changes, "model.pretrained": True} if fetched and not said else changes
+    from_library = isinstance(name, str) and name not in BACKBONES
+    explicit = "model.pretrained" in changes or "model.weights" in changes
+    return {**changes, "model.pretrained": True} if from_library and not explicit else changes
 
 
-def _given_weights(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
+def _adds_weights(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
     had = recipe.model.pretrained or recipe.model.weights is not None
     weights = changes.get("model.weights", "none")
     return not had and (changes.get("model.pretrained") is True or weights not in (None, "none"))
@@ -89,7 +89,7 @@ def _given_weights(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
 def with_loss(recipe: Recipe, name: str) -> Recipe:
     """The recipe with another loss, its options at their defaults.
 
-    Spreads over proxies turn to the class means of the batch where the loss has no proxies.
+    Where it has no proxies, spreads over proxies become spreads over the batch's class means.
 
     >>> from kinspace.recipes import read_recipe
     >>> with_loss(read_recipe("skewed_mean"), "triplet").regularizers[0].centers
@@ -106,7 +106,7 @@ def with_loss(recipe: Recipe, name: str) -> Recipe:
 def with_regularizers(recipe: Recipe, texts: Iterable[str]) -> Recipe:
     """The recipe with these regularizers, NAME or NAME:WEIGHT, in place of its own.
 
-    Spreads look at the proxies of the loss where it has some, else at the batch's class means.
+    Spreads are over the proxies of the loss where it has some, else over the batch's class means.
 
     >>> from kinspace.recipes import read_recipe
     >>> [part] = with_regularizers(read_recipe("contrastive"), ["density:10"]).regularizers
@@ -132,15 +132,17 @@ def with_regularizers(recipe: Recipe, texts: Iterable[str]) -> Recipe:
         raise ValueError(f"--regularizer: {error}") from None
 
 
-def _replace_section(table: dict[str, Any], part: str, value: Any) -> None:
-    """Replace a part, and forget what a search may try in it and what fine-tuning sets."""
-    table[part] = value
+def _replace_section(table: dict[str, Any], section: str, value: Any) -> None:
+    """Replace a section, and drop its keys from `tune` and `fine_tuning`."""
+    table[section] = value
     for name in ("tune", "fine_tuning"):
-        kept = {key: each for key, each in table[name].items() if not key.startswith(f"{part}.")}
-        table[name] = kept
+        keys = [key for key in table[name] if not key.startswith(f"{section}.")]
+        table[name] = {key: table[name][key] for key in keys}
 
 
 def _has_proxies(loss: str) -> bool:
-    with torch.random.fork_rng(devices=[]):  # its random proxies take nothing from the run's
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # the random proxies leave the run's numbers as they are
         module = make_loss(loss, {}, num_classes=2, dim=2)
     return any(isinstance(getattr(module, name, None), Tensor) for name in ("proxies", "weight"))

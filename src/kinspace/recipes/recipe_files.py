@@ -29,9 +29,9 @@ FOLDERS = ("defaults", "papers")
 
 
 def recipe_names(folder: str | None = None) -> list[str]:
-    """The names that `read_recipe` knows: first a default a method, then the papers' settings.
+    """The names of all recipes: the defaults, one per method, then the settings of the papers.
 
-    folder: "defaults" or "papers" for these alone.
+    folder: only "defaults" or only "papers".
 
     >>> recipe_names("defaults")[:3]
     ['abe', 'almn', 'angular']
@@ -55,12 +55,12 @@ def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
         folder, path = files[require_choice("method", where, files, what="recipe")]
         where = f"{folder}/{path.name}"
         if folder == "defaults":
-            return load_toml(path, where, _fine_tuned)
+            return load_toml(path, where, _with_fine_tuning)
     return load_toml(path, where, Recipe.from_dict)
 
 
-def _fine_tuned(table: Mapping[str, Any]) -> Recipe:
-    """A default recipe with what all of them have for backbones that come with weights."""
+def _with_fine_tuning(table: Mapping[str, Any]) -> Recipe:
+    """A default recipe with the values that all of them share for pretrained backbones."""
     common = resources.files("kinspace.recipes").joinpath("fine_tuning.toml")
     values = tomllib.loads(common.read_text(encoding="utf-8"))
     return Recipe.from_dict({**table, "fine_tuning": {**values, **table.get("fine_tuning", {})}})
@@ -71,7 +71,7 @@ def _files(folder: str) -> dict[str, Traversable]:
 
 
 def formulas(recipe: Recipe) -> dict[str, str]:
-    """For the loss and each regularizer the text of its file: formula, symbols, paper.
+    """The module docstrings of the loss and of each regularizer: formula, symbols, paper.
 
     >>> from kinspace.recipes import read_recipe
     >>> list(formulas(read_recipe("density")))
@@ -85,7 +85,7 @@ def formulas(recipe: Recipe) -> dict[str, str]:
 def describe(recipe: Recipe) -> str:
     """The recipe as TOML with every option and default, the formulas in comments above.
 
-    It is a recipe file of its own: what a reader changes in it, `read_recipe` reads.
+    The text is a recipe file: edit it and pass it to `read_recipe`.
 
     >>> from kinspace.recipes import read_recipe
     >>> print(describe(read_recipe("nra"))[:42])

@@ -85,7 +85,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        _check_together(vars(self))
+        _check_consistency(vars(self))
         for key, value in self.fine_tuning.items():
             _check_value(self, key, value, "fine_tuning")
         for key, values in self.tune.items():
@@ -93,7 +93,7 @@ class Recipe:
                 _check_value(self, key, value, "tune")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as TOML and JSON have them: the options beside the name."""
+        """Plain values as in TOML and JSON, with the options beside the name."""
         table = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
         if self.index is None:
             del table["index"]
@@ -110,11 +110,11 @@ class Recipe:
         return cls(**{key: _field(key, value) for key, value in table.items()})
 
     def to_toml(self) -> str:
-        """TOML that `read_recipe` reads as exactly this recipe."""
+        """TOML text; `read_recipe` reads the same recipe from it."""
         return to_toml(self.to_dict())
 
     def resolved(self) -> Recipe:
-        """The same with every option written out, also those that have their default.
+        """The same recipe with every option written out, defaults too.
 
         >>> recipe = Recipe(name="mine", about="", loss=LossConfig("nra", {"alpha": 6}))
         >>> dict(recipe.resolved().loss.options)
@@ -146,12 +146,16 @@ SECTIONS: dict[str, Callable[..., Any]] = {
     "validation": ValidationConfig,
     "test": TestConfig,
 }
-# Their options stand beside their own keys, as the user thinks of them: loss.beta.
+# No other section depends on these.
+INDEPENDENT = ("transform", "optimizer", "schedule", "warm_start", "validation", "test")
+# Options of these stand beside the keys of their own, as a user thinks of them: loss.beta.
 WITH_OPTIONS = (LossConfig, RegularizerConfig, SamplerConfig)
 
 
 def set_dotted(table: dict[str, Any], key: str, value: Any) -> None:
-    """Set a value in `Recipe.to_dict()`; a regularizer goes by its name. New tables are made.
+    """Set a value in a table of `Recipe.to_dict()` by its dotted key; missing tables are made.
+
+    A regularizer has its name in place of its number.
 
     >>> table = {"loss": {"name": "almn", "beta": 3.0}, "regularizers": [{"name": "density"}]}
     >>> set_dotted(table, "loss.beta", 2)
@@ -242,23 +246,22 @@ def _field(key: str, value: Any) -> Any:
 
 
 def _check_value(recipe: Recipe, key: str, value: Any, where: str) -> None:
-    """A key of a recipe may have this value: its section is built with it, and no other."""
+    """Check that a key may have this value, by building its section and no other."""
     name = key.partition(".")[0]
     try:
-        require_choice(
-            key, name, [n for n in FIELDS if n not in ("fine_tuning", "tune")], what="key"
-        )
+        require_choice(key, name, FIELDS, what="key")
         old = _plain(getattr(recipe, name))
         table = {} if old is None else {name: old}
         set_dotted(table, key, value)
         new = convert(name, _field(name, table[name]), type_hints(Recipe)[name])
-        _check_together({**vars(recipe), name: new})
+        if name not in INDEPENDENT:
+            _check_consistency({**vars(recipe), name: new})
     except ValueError as error:
         raise ValueError(f"{where}.{key}: {error}") from None
 
 
-def _check_together(recipe: Mapping[str, Any]) -> None:
-    """What no section can check alone; recipe: the fields of one."""
+def _check_consistency(recipe: Mapping[str, Any]) -> None:
+    """Check the fields of a recipe against each other and against the data sets there are."""
     if recipe["data"] is not None:
         require_choice("data", recipe["data"], _data_sets(), what="data set")
     require_choice("split", recipe["split"], SPLITS, what="split")
@@ -278,9 +281,9 @@ def _check_together(recipe: Mapping[str, Any]) -> None:
 
 
 def _build_modules(loss: LossConfig, regularizers: tuple[RegularizerConfig, ...]) -> nn.Module:
-    """The loss, after building all, which alone finds values out of range and missing proxies."""
+    """The loss. Building finds what types do not: values out of range and missing proxies."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they warn again where they are used
+        warnings.simplefilter("ignore")  # the same warnings appear where they are used
         try:
             module = make_loss(loss.name, loss.options, num_classes=2, dim=2)
         except ValueError as error:
@@ -288,7 +291,9 @@ def _build_modules(loss: LossConfig, regularizers: tuple[RegularizerConfig, ...]
         terms = []
         for part in regularizers:
             try:
-                groups = part.options.get("groups")  # sizes say the dimension, where it matters
+                groups = part.options.get(
+                    "groups"
+                )  # where there are sizes, the dimension is their sum
                 dim = sum(groups) if isinstance(groups, tuple) else 2
                 term = make_regularizer(part.name, part.options, num_classes=2, dim=dim)
             except ValueError as error:

@@ -30,7 +30,7 @@ def packaged_toml_files(package: str, folder: str) -> dict[str, Traversable]:
 
 
 def toml_path(name_or_path: str | os.PathLike[str]) -> Path | None:
-    """The path that is meant, or None where it is the name of a file that is shipped.
+    """The path of a file, or None for the name of a file of the package.
 
     >>> toml_path("nra"), toml_path("mine.toml")
     (None, PosixPath('mine.toml'))
@@ -42,9 +42,9 @@ def toml_path(name_or_path: str | os.PathLike[str]) -> Path | None:
 
 
 def load_toml(path: Traversable, where: str, make: Callable[[Mapping[str, Any]], T]) -> T:
-    """What `make` makes of the file's table, named after the file if it has no name of its own.
+    """The result of `make` on the file's table, whose "name" is by default that of the file.
 
-    Errors begin with `where`.
+    Errors start with `where`.
 
     >>> load_toml(Path("no such.toml"), "no such.toml", dict)
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ def load_toml(path: Traversable, where: str, make: Callable[[Mapping[str, Any]],
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """The table as TOML: values first, then tables. None is written "none", what is empty is not.
+    """The table as TOML: values first, then tables, without empty ones. None is written "none".
 
     >>> print(to_toml({"name": "a", "loss": {"beta": 3.0, "x": None}, "terms": [{"eta": 0.5}]}))
     name = "a"
@@ -98,7 +98,7 @@ def _key(key: str) -> str:
 
 
 def _text(text: str) -> str:
-    # JSON's escapes are TOML's, but for the one control character that JSON lets stand
+    # JSON's escapes are TOML's, except for the one control character that JSON leaves as it is
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
