@@ -17,7 +17,7 @@ from kinspace.data import from_folder
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference import Model, embed_dataset, embed_to_file, index_run
 from kinspace.inference import dataset as dataset_module
-from training.commands import ENVIRONMENT
+from training_commands import ENVIRONMENT
 
 
 @pytest.fixture

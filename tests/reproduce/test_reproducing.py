@@ -227,21 +227,3 @@ def test_a_polite_kill_stops_the_runs_and_the_same_command_goes_on(tmp_path: Pat
     assert (tmp_path / "out/triplet-seed0/last.safetensors").exists()
     log = (tmp_path / "out/triplet-seed0.log").read_text()
     assert "stopped at step" in log
-
-
-def test_the_list_and_the_errors_of_the_command(tmp_path: Path) -> None:
-    runner = CliRunner()
-    listed = runner.invoke(app, ["reproduce"])
-    assert listed.exit_code == 0
-    assert "almn" in listed.stdout
-    assert "cub200" in listed.stdout
-    for words, said in (
-        (["almm"], "did you mean 'almn'?"),
-        (["almn"], "say where it is: kinspace reproduce almn cub200:FOLDER"),
-        (["almn", "moths", "--only", "beta9"], "--only: unknown row 'beta9'"),
-        (["almn", "moths", "--set", "loss.bta=1"], "did you mean 'beta'?"),
-        (["--page", str(tmp_path / "p.md"), "--results", str(tmp_path)], "got none; make some"),
-    ):
-        done = runner.invoke(app, ["reproduce", *words])
-        assert done.exit_code == 2, done.stdout
-        assert said in done.stderr

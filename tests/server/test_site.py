@@ -67,13 +67,3 @@ def test_it_is_written_again_but_not_over_other_files(
         write_site(model, tmp_path)
     with pytest.raises(ValueError, match="got a file"):
         write_site(model, tmp_path / "letters.txt")
-
-
-def test_a_run_without_a_gallery_is_told_what_to_do(tmp_path: Path) -> None:
-    from bundles import bare_run
-
-    folder = bare_run(tmp_path)
-    for command in (["gallery", "-o", str(tmp_path / "site")], ["serve"]):
-        done = CliRunner().invoke(app, [command[0], str(folder), *command[1:], "--device", "cpu"])
-        assert done.exit_code == 2
-        assert "make one with: kinspace index" in done.output

@@ -9,7 +9,7 @@ import kinspace
 from kinspace.data import Dataset, digits_dataset
 from kinspace.inference import index_run
 
-# digits at 16 pixels through a narrow net, as in training/commands.py
+# digits at 16 pixels through a narrow net, as in training_commands.py
 QUICK = {
     "model.options": {"width": 4, "size": 16},
     "model.dim": 8,

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from kinspace.cli import app
 from kinspace.data import UnreadablePictures
 from odd_pictures import write_bad, write_clean
-from training.commands import QUICK
 from training.small import trained
+from training_commands import QUICK
 
 
 @pytest.fixture

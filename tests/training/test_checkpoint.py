@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from kinspace._core.atomic_files import clear_parts, write_atomically
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.run_folder import new_folder
-from training.commands import same_bits
+from training_commands import same_bits
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),

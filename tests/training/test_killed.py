@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.commands import (
+from training_commands import (
     QUICK,
     assert_same_run,
     killed_after,

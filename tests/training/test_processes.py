@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinspace.training.checkpoint import read_checkpoint
-from training.commands import ENVIRONMENT, rows, run_here
+from training_commands import ENVIRONMENT, rows, run_here
 
 # mnist_convnet has no batch norm, whose statistics would be those of half the batch
 NO_BATCH_NORM = [

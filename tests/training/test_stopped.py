@@ -21,8 +21,8 @@ from kinspace.training.log import MetricsFile, read_metrics
 from kinspace.training.loop import Stopped
 from kinspace.training.state import State, from_checkpoint, to_checkpoint
 from kinspace.training.step import Precision
-from training.commands import assert_same_run
 from training.small import Net, net, trained_net
+from training_commands import assert_same_run
 
 MAGNET: dict[str, Any] = {"sampler.clusters": 3, "sampler.samples": 10, "index.clusters": 2}
 

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import kinspace
-from kinspace.cli import app
-from kinspace.recipes import Range, read_recipe, with_changes
+from kinspace.recipes import Range, read_recipe
 from kinspace.run import open_run
 from kinspace.training import Search, parse_range, tune
 from kinspace.training.search_space import suggested
 from odd_pictures import write_clean
-from training.commands import QUICK as QUICK_ARGUMENTS
 from training.small import OPTIONS, QUICK, pictures
 
 RANGES = {
@@ -187,20 +184,3 @@ def test_optuna_searches_where_it_was_good() -> None:
     late = [abs(math.log10(row["values"]["rate"]) + 3) for row in rows[20:]]
     assert sum(late) / len(late) < 0.7  # by chance: 1
     assert all(row["values"]["layers"] in ([1], [1, 2]) for row in rows)
-
-
-def test_the_command_prints_the_trials_and_the_way_on(photos: str, tmp_path: Path) -> None:
-    out = tmp_path / "search"
-    arguments = ["tune", photos, "--method", "contrastive", "--trials", "2", "--steps", "3"]
-    arguments += ["--range", "optimizer.lr=1e-4:1e-2:log", *QUICK_ARGUMENTS, "--out", str(out)]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.stderr
-    assert "trial 2/2: optimizer.lr 0.00" in done.stderr
-    assert "Recall@1" in done.stdout
-    assert f"kinspace train DATA --method {out / 'best.toml'}" in done.stdout
-    best = read_recipe(str(out / "best.toml"))
-    assert best.schedule.steps == 3
-    assert best == with_changes(best, {})
-    wrong = CliRunner().invoke(app, [*arguments, "--range", "optimizer.lr=3"])
-    assert wrong.exit_code == 2
-    assert wrong.stderr.startswith("--range: expected KEY=LOW:HIGH")

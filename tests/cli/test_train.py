@@ -1,11 +1,11 @@
-"""kinspace train: errors in words, exit code 2, no traceback, and nothing left behind."""
+"""kinspace train: options, run folders and invalid input."""
 
 from pathlib import Path
 
 import pytest
 
 from kinspace.run import open_run
-from training.commands import QUICK, run_here
+from training_commands import QUICK, run_here
 
 METHOD = ["--method", "contrastive", "--steps", "2"]
 

@@ -1,0 +1,37 @@
+"""kinspace index."""
+
+from pathlib import Path
+
+import pytest
+
+from bundles import bare_run, run_with_gallery
+from command_line import run
+
+
+def test_prints_the_recall_of_an_approximate_search(tmp_path: Path) -> None:
+    folder = run_with_gallery(tmp_path)
+    said = run("index", folder, "--backend", "faiss", "--kind", "hnsw")
+    assert "searched by faiss" in said
+    assert "recall of the 10 exact neighbors" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--kind", "hnsw"], "--kind: expected with --backend faiss only"),
+        (
+            ["--backend", "faiss", "--kind", "ivf_pq"],
+            "at least 9,984 vectors in the first `add`, to learn from, got 1,797",
+        ),
+        (["--backend", "faiss", "--kind", "flat"], "kind: expected one of"),
+        (["--uri", "x.db"], "--uri: expected with --backend milvus only"),
+        (["--name", "x"], "--name: expected with --backend milvus only"),
+        (["--backend", "milvus", "--uri", "http://localhost:1"], "name: expected one of your own"),
+        (["--backend", "fais"], "unknown search 'fais'; did you mean 'faiss'?"),
+    ],
+    ids=" ".join,
+)
+def test_invalid_input_is_an_error_in_a_line(options: list[str], said: str, tmp_path: Path) -> None:
+    output = run("index", bare_run(tmp_path), *options, code=2)
+    assert said in output
+    assert "Traceback" not in output
