@@ -21,12 +21,14 @@ def check_command(
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of processes. Default: one per core if one is slow."),
+        typer.Option(
+            min=1, help="Number of processes. Default: one, or one per core for large sets."
+        ),
     ] = None,
 ) -> None:
     """Check every picture of a data set and list the problems.
 
-    The exit code is 1 if there are any.
+    The exit code is 1 if there are problems.
     """
     with user_errors(), progress("checking pictures") as display:
         from kinspace.data import load_dataset

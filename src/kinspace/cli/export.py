@@ -16,7 +16,8 @@ __all__ = ["export_command"]
 def export_command(
     run: RunFolder,
     file: Annotated[
-        Path | None, typer.Argument(help="Output file. Default: model.onnx in the run folder.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="Output file. Default: model.onnx in the run folder."),
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Export to ONNX. Required.")] = False,
     data: Annotated[

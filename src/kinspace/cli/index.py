@@ -21,7 +21,8 @@ BACKEND_OF = {"kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
 def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     run: RunFolder,
     data: Annotated[
-        str | None, typer.Argument(help="Pictures of the gallery. Default: the run's data.")
+        str | None,
+        typer.Argument(metavar="DATA", help="Pictures of the gallery. Default: the run's data."),
     ] = None,
     backend: Annotated[str, typer.Option(help="exact, faiss or milvus.")] = "exact",
     kind: Annotated[

@@ -23,7 +23,8 @@ RATIOS = {"about": 3, "paper": 2}
 
 def methods_command(
     name: Annotated[
-        str | None, typer.Argument(help="Method or recipe file to print. Default: list all.")
+        str | None,
+        typer.Argument(metavar="NAME", help="Method or recipe file to print. Default: list all."),
     ] = None,
     as_json: Json = False,
 ) -> None:

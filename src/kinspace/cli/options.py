@@ -41,9 +41,11 @@ __all__ = [
 
 DATA = "Folder, table, archive, NAME:FOLDER of a standard data set, digits or moths."
 
-Data = Annotated[str, typer.Argument(help=DATA)]
-RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
-IndexedRun = Annotated[Path, typer.Argument(help="Run folder with a gallery (kinspace index).")]
+Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA)]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+IndexedRun = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Run folder with a gallery (see kinspace index).")
+]
 Source = Annotated[
     str,
     typer.Argument(
@@ -53,10 +55,13 @@ Source = Annotated[
 ]
 EvaluatedData = Annotated[
     str | None,
-    typer.Argument(help="Other data to evaluate on, or the run's data if it has moved."),
+    typer.Argument(
+        metavar="DATA", help="Other data to evaluate on, or the run's data if it has moved."
+    ),
 ]
 GalleryData = Annotated[
-    str | None, typer.Argument(help="Data of the gallery's pictures. Default: the run's data.")
+    str | None,
+    typer.Argument(metavar="DATA", help="Data of the gallery's pictures. Default: the run's data."),
 ]
 
 Device = Annotated[

@@ -23,10 +23,13 @@ RESULTS = Path("benchmarks/results/reproduce")
 
 def reproduce_command(  # noqa: PLR0913 - every option of the command is a parameter
     name: Annotated[
-        Text, typer.Argument(help="Experiment or its TOML file. Default: list all.")
+        Text, typer.Argument(metavar="NAME", help="Experiment or its TOML file. Default: list all.")
     ] = None,
     data: Annotated[
-        Text, typer.Argument(help="Data set, as for kinspace train: cub200:FOLDER, moths.")
+        Text,
+        typer.Argument(
+            metavar="DATA", help="Data set, as for kinspace train: cub200:FOLDER, moths."
+        ),
     ] = None,
     weights: Annotated[Text, typer.Option(help="Backbone weights, a safetensors file.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0 on.")] = 3,
@@ -41,7 +44,8 @@ def reproduce_command(  # noqa: PLR0913 - every option of the command is a param
         typer.Option(
             min=0.0,
             max=0.9,
-            help="Share of the classes held out in additional validation runs; 0: no such runs.",
+            help="Share of the classes that a second run of each row holds out for validation. "
+            "0: no such runs.",
         ),
     ] = None,
     out: Annotated[
@@ -67,8 +71,8 @@ def reproduce_command(  # noqa: PLR0913 - every option of the command is a param
 ) -> None:
     """Reproduce a table or figure of a paper.
 
-    Prints our numbers next to the printed ones. Finished runs are not repeated, and interrupted
-    runs continue.
+    Prints the measured numbers next to those of the paper. Finished runs are not repeated, and
+    interrupted runs continue.
     """
     with user_errors(interrupted="interrupted; the same command continues"):
         from kinspace.reproduce import list_experiments, reproduce, results_page

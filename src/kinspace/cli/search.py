@@ -22,7 +22,7 @@ __all__ = ["search_command"]
 
 def search_command(
     run: IndexedRun,
-    picture: Annotated[Path, typer.Argument(help="Query picture.")],
+    picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="Query picture.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
     device: Device = None,
     as_json: Json = False,

@@ -32,11 +32,13 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     unprotected: Annotated[
         bool, typer.Option("--unprotected", help="Allow other machines without a token.")
     ] = False,
-    upload_mb: Annotated[int, typer.Option(min=1, help="Maximum file size of an upload.")] = 10,
-    megapixels: Annotated[int, typer.Option(min=1, help="Maximum size of a picture.")] = 40,
-    queue: Annotated[
-        int, typer.Option(min=1, help="Maximum number of requests in the queue.")
-    ] = 32,
+    upload_mb: Annotated[
+        int, typer.Option(min=1, help="Maximum size of an uploaded file, in MiB.")
+    ] = 10,
+    megapixels: Annotated[
+        int, typer.Option(min=1, help="Maximum size of an uploaded picture.")
+    ] = 40,
+    queue: Annotated[int, typer.Option(min=1, help="Maximum number of pictures waiting.")] = 32,
     batch: ImageBatch = 16,
     device: Device = None,
 ) -> None:

@@ -39,7 +39,7 @@ ROWS = {"pixels": "raw pixels", "untrained": "untrained backbone", "final": "las
 
 
 def train_command(  # noqa: PLR0913 - every option of the command is a parameter
-    data: Annotated[Text, typer.Argument(help=DATA)] = None,
+    data: Annotated[Text, typer.Argument(metavar="DATA", help=DATA)] = None,
     method: Method = "nra",
     loss: Annotated[Text, typer.Option(help="Replace the recipe's loss.")] = None,
     regularizer: Annotated[
@@ -75,7 +75,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
     ] = 10,
     skip_bad: SkipBad = False,
     baselines: Baselines = True,
-    compiled: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the model with torch.compile.")
+    ] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")
     ] = False,
