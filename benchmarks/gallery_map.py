@@ -27,8 +27,8 @@ from setting import _commit, _processor
 import kinspace
 from kinspace.embeddings import EmbeddingTable
 from kinspace.search.gallery import Gallery
+from kinspace.server.gallery_map import gallery_positions
 from kinspace.server.gallery_thumbnails import Thumbnails
-from kinspace.server.map_positions import gallery_places
 
 NOISE = 0.3  # length of what is added to a vector of length 1
 VIEWPORT = {"width": 1360, "height": 900}
@@ -67,7 +67,7 @@ def prepare(options: argparse.Namespace) -> None:
         )
     )
     model.save_gallery()
-    gallery_places(model)
+    gallery_positions(model)
 
 
 class Watched:

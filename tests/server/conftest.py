@@ -9,8 +9,8 @@ import pytest
 import kinspace
 from browsers import chromium
 from kinspace.inference import Model
-from kinspace.server.map_positions import gallery_places
-from server.servers import running, small_run
+from kinspace.server.gallery_map import gallery_positions
+from web_servers import running, small_run
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def model(run: Path) -> Model:
     found = kinspace.load(run, "cpu")
-    gallery_places(found)  # kept in the folder: every server here has its map at once
+    gallery_positions(found)  # kept in the folder: every server here has its map at once
     return found
 
 

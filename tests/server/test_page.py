@@ -7,8 +7,8 @@ import pytest
 
 from browsers import Visit
 from kinspace.inference import Model
-from kinspace.server.server_settings import Settings
-from server.servers import READY, ROWS, picture, running
+from kinspace.server.server_settings import ServerSettings
+from web_servers import READY, ROWS, picture, running
 
 
 def open_page(browser: Any, server: str, **options: Any) -> Visit:
@@ -197,7 +197,7 @@ def test_it_fits_a_phone_in_light_and_dark(browser: Any, server: str, scheme: st
 
 
 def test_the_page_asks_for_the_token(browser: Any, model: Model) -> None:
-    with running(model, Settings(token="moths-fly-at-night")) as server:
+    with running(model, ServerSettings(token="moths-fly-at-night")) as server:
         visit = Visit(browser, server, server)
         dialog = visit.tab.locator("#login")
         dialog.wait_for(state="visible")

@@ -8,15 +8,15 @@ import pytest
 
 from kinspace.inference import Model
 from kinspace.server import serve
-from kinspace.server.server_settings import Settings
-from server.servers import get, picture, post, running, upload
+from kinspace.server.server_settings import ServerSettings
+from web_servers import get, picture, post, running, upload
 
 TOKEN = "moths-fly-at-night"
 
 
 @pytest.fixture(scope="module")
 def guarded(model: Model) -> Iterator[str]:
-    with running(model, Settings(token=TOKEN)) as address:
+    with running(model, ServerSettings(token=TOKEN)) as address:
         yield address
 
 
@@ -94,7 +94,7 @@ def test_other_machines_are_let_in_only_with_a_token(run: Path) -> None:
 
 def test_a_short_token_is_none() -> None:
     with pytest.raises(ValueError, match="at least 8"):
-        Settings(token="1234")
+        ServerSettings(token="1234")
 
 
 def test_an_upload_does_not_show_where_the_run_is(server: str, run: Path) -> None:

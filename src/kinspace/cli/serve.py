@@ -47,16 +47,16 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     The API is documented at /docs on the server.
     """
     with user_errors(interrupted="stopped"):
-        from kinspace.server import Settings, serve
-        from kinspace.server.server_settings import LOCAL
+        from kinspace.server import ServerSettings, serve
+        from kinspace.server.server_settings import LOCAL_HOSTS
 
-        settings = Settings(
+        settings = ServerSettings(
             token=token,
-            hosts=(*LOCAL, *(allow_host or ())),
-            upload_bytes=upload_mb * 2**20,
-            pixels=megapixels * 1_000_000,
-            queue=queue,
-            batch=batch,
+            hosts=(*LOCAL_HOSTS, *(allow_host or ())),
+            max_upload_bytes=upload_mb * 2**20,
+            max_pixels=megapixels * 1_000_000,
+            queue_size=queue,
+            batch_size=batch,
         )
         serve(
             run,

@@ -1,10 +1,10 @@
 """A run folder as a bundle: the model, its gallery and thresholds, ready to be asked."""
 
-from kinspace.inference.answers import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.inference.dataset import embed_dataset, embed_to_file
 from kinspace.inference.loading import load
 from kinspace.inference.model import Model
 from kinspace.inference.onnx import Exported, export_onnx, export_run
+from kinspace.search.answers import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.search.gallery_builder import gallery_recall, index_run
 from kinspace.search.thresholds import Thresholds, calibrate
 

@@ -21,9 +21,9 @@ from kinspace._core.device import pick_device
 from kinspace._core.normalization import unit
 from kinspace.data.transforms import TransformSettings, eval_transform
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference.answers import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.inference.inputs import listed, prepared
 from kinspace.search import Index, Where
+from kinspace.search.answers import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.search.gallery import Gallery
 from kinspace.search.thresholds import Thresholds
 

@@ -22,7 +22,7 @@ from kinspace._core.class_index import class_means
 from kinspace.clustering import class_kmeans
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.classification import knc_scores
-from kinspace.inference.answers import Added, Neighbor
+from kinspace.search.answers import Added, Neighbor
 
 __all__ = ["Clusters", "class_variance", "nearest_class", "soft_knn"]
 

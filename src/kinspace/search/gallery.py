@@ -20,7 +20,6 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference.answers import Added, Neighbor
 from kinspace.search import (
     SEARCHES,
     ExactIndex,
@@ -30,6 +29,7 @@ from kinspace.search import (
     Reranked,
     Where,
 )
+from kinspace.search.answers import Added, Neighbor
 from kinspace.search.class_votes import Clusters, class_variance, nearest_class, soft_knn
 from kinspace.search.faiss_index import check_enough
 from kinspace.search.milvus_requests import check_server

@@ -1,7 +1,7 @@
-"""The gallery: a page to search in, served with its model or written as files."""
+"""A web page to search in a gallery: served together with its model, or written as static files."""
 
 from kinspace.server.launcher import serve
-from kinspace.server.server_settings import Settings
+from kinspace.server.server_settings import ServerSettings
 from kinspace.server.static_site import write_site
 
-__all__ = ["Settings", "serve", "write_site"]
+__all__ = ["ServerSettings", "serve", "write_site"]

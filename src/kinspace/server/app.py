@@ -1,7 +1,7 @@
-"""The server: a page, the JSON interface under it, and numbers for Prometheus.
+"""The web application: a page, its JSON interface, and metrics for Prometheus.
 
-Only this module and those it alone uses need the extra `serve`. A request names a picture by its id
-or row, which is looked up in the gallery's table; no text of a request becomes a path.
+A request names a picture by its id or row, which is looked up in the gallery's table; no text of a
+request becomes a path. FastAPI comes with the extra `serve`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from kinspace.inference.model import Model
 from kinspace.server import queries
+from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
-from kinspace.server.map_file import Drawing
-from kinspace.server.metrics import Timed
-from kinspace.server.security import Guard
-from kinspace.server.server_settings import Settings
-from kinspace.server.service import Desk, busy
-from kinspace.server.upload_limits import BodyLimit
+from kinspace.server.metrics import MetricsMiddleware
+from kinspace.server.security import SecurityMiddleware
+from kinspace.server.server_settings import ServerSettings
+from kinspace.server.service import Service, queue_full_error
+from kinspace.server.upload_limits import UploadLimitMiddleware
 
 __all__ = ["make_app"]
 
@@ -52,176 +52,181 @@ STATIC = {
 LOG = logging.getLogger("kinspace.server")
 
 Picture = Annotated[UploadFile, File(description="JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.")]
-Number = "How many, 1 to 100."
-Filter = 'JSON: {"class": "io"}, {"class": ["io", "luna"], "striped": true}.'
+K_HELP = "Number of neighbors, 1 to 100."
+FILTER_HELP = 'JSON: {"class": "io"}, {"class": ["io", "luna"], "striped": true}.'
 
 
-def _unless_full(desk: Desk) -> type[APIRoute]:
-    """Routes that refuse before they read: many who are refused do not hold up the others."""
+def make_app(
+    model: Model,
+    settings: ServerSettings | None = None,
+    *,
+    thumbnails: Thumbnails | None = None,
+    gallery_map: GalleryMap | None = None,
+) -> FastAPI:
+    """A web application for a model with a gallery, for uvicorn or another ASGI server.
+
+    It answers at once; if the run folder has no map, a thread computes it.
+
+    >>> import kinspace
+    >>> app = make_app(kinspace.load("runs/moths-nra-1"))  # doctest: +SKIP
+    """
+    settings = settings or ServerSettings()
+    service = Service(
+        model, settings, thumbnails or Thumbnails(model), gallery_map or GalleryMap(model)
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="kinspace gallery",
+        docs_url=None,  # FastAPI's own page loads scripts from other sites: /docs is ours
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    _add_error_handlers(app)
+    _add_search_routes(app, service)
+    _add_gallery_routes(app, service)
+    _add_monitoring_routes(app, service)
+    _add_static_routes(app)
+    app.add_middleware(UploadLimitMiddleware, settings=settings)
+    app.add_middleware(MetricsMiddleware, metrics=service.metrics)
+    app.add_middleware(SecurityMiddleware, settings=settings)  # the last one added runs first
+    return app
+
+
+def _route_with_queue_check(service: Service) -> type[APIRoute]:
+    """A route class that refuses before it reads the upload, if the queue is full."""
 
     class Route(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
 
-            async def unless_full(request: Request) -> Response:
-                if desk.batcher.taken >= desk.settings.queue:
-                    raise busy()
+            async def handle_unless_full(request: Request) -> Response:
+                if service.queue.slots_in_use >= service.settings.queue_size:
+                    raise queue_full_error()
                 return await handle(request)
 
-            return unless_full
+            return handle_unless_full
 
     return Route
 
 
-def make_app(
-    model: Model,
-    settings: Settings | None = None,
-    *,
-    thumbnails: Thumbnails | None = None,
-    drawing: Drawing | None = None,
-) -> FastAPI:
-    """A server of a model with a gallery, for uvicorn or any other that speaks ASGI.
-
-    It answers at once; the map, where the run folder has none, comes when it is drawn.
-
-    >>> import kinspace
-    >>> app = make_app(kinspace.load("runs/moths-nra-1"))  # doctest: +SKIP
-    """
-    settings = settings or Settings()
-    desk = Desk(model, settings, thumbnails or Thumbnails(model), drawing or Drawing(model))
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        desk.close()
-
-    app = FastAPI(
-        title="kinspace gallery",
-        docs_url=None,  # FastAPI's own page loads from elsewhere: /docs is ours
-        redoc_url=None,
-        lifespan=lifespan,
-    )
-    _add_errors(app)
-    _add_questions(app, desk)
-    _add_gallery(app, desk)
-    _add_page(app)
-    app.add_middleware(BodyLimit, settings=settings)
-    app.add_middleware(Timed, metrics=desk.metrics)
-    app.add_middleware(Guard, settings=settings)  # the last added is asked first
-    return app
-
-
-def _add_questions(app: FastAPI, desk: Desk) -> None:
-    uploads = APIRouter(route_class=_unless_full(desk))
+def _add_search_routes(app: FastAPI, service: Service) -> None:
+    uploads = APIRouter(route_class=_route_with_queue_check(service))
 
     @uploads.post("/api/search")
     async def search(
         picture: Picture,
-        k: Annotated[int, Form(description=Number)] = 10,
-        filter: Annotated[str, Form(description=Filter)] = "",  # noqa: A002
+        k: Annotated[int, Form(description=K_HELP)] = 10,
+        filter: Annotated[str, Form(description=FILTER_HELP)] = "",  # noqa: A002
     ) -> Any:
-        """The pictures of the gallery nearest to an uploaded one, and what it is of."""
-        k, where = desk.asked(k, filter)
-        return await desk.of_picture(
-            picture, lambda vector: queries.about_vector(desk.model, vector, k, where)
+        """The pictures of the gallery nearest to an uploaded one, and its class."""
+        k, where = service.parse_query(k, filter)
+        return await service.respond_to_picture(
+            picture, lambda vector: queries.search(service.model, vector, k, where)
         )
 
     @uploads.post("/api/encode")
     async def encode(picture: Picture) -> Any:
-        """The vector of a picture, of length 1."""
-        return await desk.of_picture(picture, lambda vector: {"vector": vector.tolist()})
+        """The embedding of an uploaded picture, of length 1."""
+        return await service.respond_to_picture(picture, lambda vector: {"vector": vector.tolist()})
 
     app.include_router(uploads)
 
     @app.get("/api/neighbors/{picture_id:path}")
     async def neighbors(
-        picture_id: Annotated[str, PathParameter(description="As /api/pictures has it.")],
-        k: Annotated[int, Query(description=Number)] = 10,
-        filter: Annotated[str, Query(description=Filter)] = "",  # noqa: A002
+        picture_id: Annotated[str, PathParameter(description="An id from /api/pictures.")],
+        k: Annotated[int, Query(description=K_HELP)] = 10,
+        filter: Annotated[str, Query(description=FILTER_HELP)] = "",  # noqa: A002
     ) -> Any:
-        """The other pictures nearest to one of the gallery, by its id."""
-        k, where = desk.asked(k, filter)
-        row = desk.rows.get(picture_id)
+        """The nearest other pictures of a picture of the gallery."""
+        k, where = service.parse_query(k, filter)
+        row = service.row_of.get(picture_id)
         if row is None:
             raise HTTPException(404, "picture: expected an id of the gallery, got another")
-        return await desk.answered(
+        return await service.respond(
             lambda: {
                 "row": row,
                 "id": picture_id,
-                "neighbors": queries.neighbors_of(desk.model, row, k, where),
+                "neighbors": queries.neighbors(service.model, row, k, where),
             }
         )
 
 
-def _add_gallery(app: FastAPI, desk: Desk) -> None:
+def _add_gallery_routes(app: FastAPI, service: Service) -> None:
     @app.get("/api/about")
     def about() -> Response:
-        """The run, its size, thresholds and verdict."""
-        return Response(desk.about, media_type="application/json")
+        """The run: name, size, thresholds and results."""
+        return Response(service.about, media_type="application/json")
 
     @app.get("/api/classes")
     def classes() -> Response:
-        """Classes and attributes with how many pictures have them."""
-        return Response(desk.classes, media_type="application/json")
+        """Classes and attributes, with their numbers of pictures."""
+        return Response(service.classes, media_type="application/json")
 
     @app.get("/api/pictures")
     def pictures() -> Response:
-        """Every picture's id and label by row; attributes as bits, base64, low bit first."""
-        return Response(desk.pictures, media_type="application/json")
+        """Ids and labels of all pictures by row; attributes as bits, base64, low bit first."""
+        return Response(service.pictures, media_type="application/json")
 
     @app.get("/api/map")
     def gallery_map() -> Response:
-        """Every picture's place by row, 0 to 10,000, once the state is no longer "drawing"."""
-        return Response(desk.drawing.answer, media_type="application/json")
+        """State of the map; when it is "ready", positions of all pictures by row, 0 to 10,000."""
+        return Response(service.gallery_map.response, media_type="application/json")
 
     @app.get("/thumb/{name}.jpg")
     def thumbnail(name: str) -> Response:
-        """A small picture of a row of the gallery."""
+        """A thumbnail of the picture of a row."""
         if not (name.isascii() and name.isdigit() and len(name) < 10):
             raise HTTPException(404, "thumb: expected the number of a row, got another name")
-        if int(name) >= len(desk.thumbnails):
-            raise HTTPException(404, f"thumb: expected less than {len(desk.thumbnails)}")
-        image = desk.thumbnails.jpeg(int(name))
-        kept = {"Cache-Control": "private, max-age=3600"}
-        return Response(image, media_type="image/jpeg", headers=kept)
+        if int(name) >= len(service.thumbnails):
+            raise HTTPException(404, f"thumb: expected less than {len(service.thumbnails)}")
+        image = service.thumbnails.jpeg(int(name))
+        headers = {"Cache-Control": "private, max-age=3600"}
+        return Response(image, media_type="image/jpeg", headers=headers)
 
+
+def _add_monitoring_routes(app: FastAPI, service: Service) -> None:
     @app.get("/healthz")
     def health() -> dict[str, str]:
-        """Whether the server answers."""
+        """Answers while the server runs."""
         return {"status": "ok"}
 
     @app.get("/metrics")
     def metrics() -> Response:
-        """Numbers in the text format of Prometheus."""
-        kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(desk.metrics.text(desk.batcher), media_type=kind)
+        """Metrics in the text format of Prometheus."""
+        return service.metrics.response()
 
 
-def _add_page(app: FastAPI) -> None:
+def _add_static_routes(app: FastAPI) -> None:
     folder = files("kinspace.server") / "static"
-    for path, (name, kind) in STATIC.items():
-        # read once: a request touches no file
-        app.add_route(path, _always((folder / name).read_bytes(), kind), include_in_schema=False)
+    for path, (name, media_type) in STATIC.items():
+        # read once: no request opens a file
+        handler = _static_handler((folder / name).read_bytes(), media_type)
+        app.add_route(path, handler, include_in_schema=False)
 
 
-def _always(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    async def page(_: Request) -> Response:
-        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+def _static_handler(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    async def respond(_: Request) -> Response:
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
-    return page
+    return respond
 
 
-def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(AnyHTTPException)
-    async def refused(_: Request, error: AnyHTTPException) -> JSONResponse:
+def _add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(_: Request, error: StarletteHTTPException) -> JSONResponse:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
-        said = [f"{each['loc'][-1]}: {each['msg'].lower()}" for each in error.errors()]
-        return JSONResponse({"error": "; ".join(said)[:500]}, 422)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        reasons = [f"{each['loc'][-1]}: {each['msg'].lower()}" for each in error.errors()]
+        return JSONResponse({"error": "; ".join(reasons)[:500]}, 422)
 
     @app.exception_handler(Exception)
-    async def broken(request: Request, error: Exception) -> JSONResponse:
+    async def failed(request: Request, error: Exception) -> JSONResponse:
         LOG.error("%s failed: %r", request.scope.get("route"), error)
-        return JSONResponse({"error": "the server failed; its log says why"}, 500)
+        return JSONResponse({"error": "the server failed; see its log"}, 500)

@@ -1,6 +1,7 @@
-"""Concurrent requests through a model in batches, by one thread.
+"""A queue of model inputs from concurrent requests, run through the model in batches by one thread.
 
-Nothing waits for a batch to fill: what has come in while the model was at work is the next batch.
+The thread never waits for a batch to fill: all inputs that arrive while the model runs are the next
+batch.
 """
 
 from __future__ import annotations
@@ -19,104 +20,109 @@ from torch import Tensor
 
 from kinspace._core.cpus import cpu_count
 
-__all__ = ["Batcher", "Busy", "Vector", "one_core"]
+__all__ = ["BatchQueue", "QueueFull", "Vector", "use_one_core"]
 
 Vector = NDArray[np.float32]
 
 
-def one_core() -> None:
-    """Let torch work in this thread alone: for each of many threads, which share the cores."""
+def use_one_core() -> None:
+    """Limit torch to one core in this thread, for threads that share the cores with others."""
     torch.set_num_threads(1)
 
 
-class Busy(Exception):
-    """All places are taken."""
+class QueueFull(Exception):
+    """All slots are in use."""
 
 
-class Batcher:
-    """A model, and the thread that asks it.
+class BatchQueue:
+    """A model and the thread that runs it.
 
-    embed: from inputs (batch, ...) to vectors. size: of a batch, at most. places: asked for at one
-    time, at most.
+    embed: maps inputs (batch, ...) to vectors (batch, dim). batch_size: at most. slots: the number
+    of requests at one time. on_batch: called with the size of each batch that was run.
 
-    >>> batcher = Batcher(lambda inputs: 2 * inputs, size=4, places=1)
-    >>> with batcher.place():
-    ...     batcher.ask(torch.ones(2)).result()
+    >>> queue = BatchQueue(lambda inputs: 2 * inputs, batch_size=4, slots=1)
+    >>> with queue.slot():
+    ...     queue.submit(torch.ones(2)).result()
     array([2., 2.], dtype=float32)
-    >>> batcher.close()
+    >>> queue.close()
     """
 
-    def __init__(self, embed: Callable[[Tensor], Tensor], *, size: int, places: int) -> None:
+    def __init__(
+        self,
+        embed: Callable[[Tensor], Tensor],
+        *,
+        batch_size: int,
+        slots: int,
+        on_batch: Callable[[int], None] = lambda size: None,
+    ) -> None:
         self._embed = embed
-        self._size = size
-        # torch's threads wait for each other: one core is left to the requests, which would hold up
-        # one of them and so all
+        self._batch_size = batch_size
+        self._on_batch = on_batch
+        # torch's threads wait for each other: without a core for the requests, each request would
+        # hold up one of them and so all
         self._threads = max(1, min(torch.get_num_threads(), cpu_count() - 1))
-        self._free = threading.BoundedSemaphore(places)
-        self._asked: SimpleQueue[tuple[Tensor, Future[Vector]] | None] = SimpleQueue()
-        self.taken = 0  # places
-        self.batches = 0
-        self.pictures = 0
-        self._counting = threading.Lock()
+        self._free = threading.BoundedSemaphore(slots)
+        self._inputs: SimpleQueue[tuple[Tensor, Future[Vector]] | None] = SimpleQueue()
+        self.slots_in_use = 0
+        self._lock = threading.Lock()
         self._worker = threading.Thread(target=self._work, name="kinspace-model", daemon=True)
         self._worker.start()
 
     @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place for a request; `Busy` at once where there is none."""
+    def slot(self) -> Iterator[None]:
+        """Hold a slot for a request; raises `QueueFull` at once if there is none."""
         if not self._free.acquire(blocking=False):
-            raise Busy
-        self._count(1)
+            raise QueueFull
+        self._add_in_use(1)
         try:
             yield
         finally:
-            self._count(-1)
+            self._add_in_use(-1)
             self._free.release()
 
-    def _count(self, by: int) -> None:
-        with self._counting:
-            self.taken += by
+    def _add_in_use(self, change: int) -> None:
+        with self._lock:
+            self.slots_in_use += change
 
-    def ask(self, inputs: Tensor) -> Future[Vector]:
-        """The vector of one input, when its batch has been through the model."""
-        answer: Future[Vector] = Future()
-        self._asked.put((inputs, answer))
-        return answer
+    def submit(self, inputs: Tensor) -> Future[Vector]:
+        """The future vector of one input."""
+        result: Future[Vector] = Future()
+        self._inputs.put((inputs, result))
+        return result
 
     def close(self) -> None:
-        """Let the worker end when all that came before is done."""
-        self._asked.put(None)
+        """Stop the thread when everything submitted before is done."""
+        self._inputs.put(None)
         self._worker.join()
 
     def _work(self) -> None:
         torch.set_num_threads(self._threads)
-        while (first := self._asked.get()) is not None:
+        while (first := self._inputs.get()) is not None:
             batch = [first]
-            while len(batch) < self._size:
+            while len(batch) < self._batch_size:
                 try:
-                    more = self._asked.get_nowait()
+                    item = self._inputs.get_nowait()
                 except Empty:
                     break
-                if more is None:
-                    self._asked.put(None)
+                if item is None:
+                    self._inputs.put(None)
                     break
-                batch.append(more)
-            # nobody waits any more for some; the others can no longer be called off
-            self._answer([one for one in batch if one[1].set_running_or_notify_cancel()])
+                batch.append(item)
+            # drops canceled futures; the others can no longer be canceled
+            self._run([item for item in batch if item[1].set_running_or_notify_cancel()])
 
-    def _answer(self, batch: list[tuple[Tensor, Future[Any]]]) -> None:
+    def _run(self, batch: list[tuple[Tensor, Future[Any]]]) -> None:
         if not batch:
             return
         try:
             vectors = self._embed(torch.stack([inputs for inputs, _ in batch])).cpu().numpy()
-        except Exception as error:  # noqa: BLE001 - the one who asked gets it, the worker lives on
+        except Exception as error:  # noqa: BLE001 - the caller gets it, the thread continues
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
-            else:  # one of them may be at fault alone
-                for one in batch:
-                    self._answer([one])
+            else:  # a single input may be at fault
+                for item in batch:
+                    self._run([item])
             return
-        self.batches += 1
-        self.pictures += len(batch)
-        for vector, (_, answer) in zip(vectors, batch, strict=True):
-            answer.set_result(vector)
+        self._on_batch(len(batch))
+        for vector, (_, result) in zip(vectors, batch, strict=True):
+            result.set_result(vector)

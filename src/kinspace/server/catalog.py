@@ -1,4 +1,4 @@
-"""What the page knows of a gallery as a whole: classes, pictures, map, the model's verdict."""
+"""What the page shows of a gallery as a whole: the run, its classes, pictures, map and results."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.inference import Model
 from kinspace.run import Run
 
-__all__ = ["about", "classes", "map_of", "pictures", "to_json"]
+__all__ = ["about", "classes", "map_points", "pictures", "to_json"]
 
-STEPS = 10_000  # of a coordinate
+STEPS = 10_000  # of a map coordinate
 MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")
-JUDGED = {"selected": "this model", "untrained": "the untrained backbone", "pixels": "raw pixels"}
+COMPARED = {"selected": "this model", "untrained": "the untrained backbone", "pixels": "raw pixels"}
 
 
 def about(model: Model) -> dict[str, Any]:
-    """Name, size, thresholds and, from results.json, how good the model is on its test classes."""
+    """Name, size, thresholds, and the results on the test classes from results.json."""
     table = model.table
     return {
         "name": model.folder.resolve().name,
@@ -38,8 +38,8 @@ def about(model: Model) -> dict[str, Any]:
 def _results(model: Model) -> dict[str, Any] | None:
     found = Run(model.folder).results
     rows = [
-        {"name": words, **{m: found[key][m] for m in MEASURES if m in found[key]}}
-        for key, words in JUDGED.items()
+        {"name": name, **{m: found[key][m] for m in MEASURES if m in found[key]}}
+        for key, name in COMPARED.items()
         if isinstance(found.get(key), dict)
     ]
     if not rows or not isinstance(found.get("selected"), dict):
@@ -55,7 +55,7 @@ def _results(model: Model) -> dict[str, Any] | None:
 
 
 def classes(table: EmbeddingTable) -> dict[str, Any]:
-    """Classes in natural order and attributes, with how many pictures have them."""
+    """Classes in natural order and attributes, with their numbers of pictures."""
     found: list[dict[str, Any]] = []
     if table.labels is not None:
         counts = np.bincount(table.labels).tolist()
@@ -74,7 +74,7 @@ def classes(table: EmbeddingTable) -> dict[str, Any]:
 
 
 def pictures(table: EmbeddingTable) -> dict[str, Any]:
-    """Every row: its id and label, and a bit for each attribute, base64, low bit first.
+    """Ids and labels of all rows, and a bit per row for each attribute: base64, low bit first.
 
     >>> pictures(EmbeddingTable(np.eye(2), [0, 1]))
     {'ids': ['0', '1'], 'labels': [0, 1], 'attributes': {}}
@@ -93,18 +93,18 @@ def pictures(table: EmbeddingTable) -> dict[str, Any]:
     }
 
 
-def map_of(places: NDArray[np.float32]) -> dict[str, Any]:
-    """Every row's place in steps of 1/10000.
+def map_points(positions: NDArray[np.float32]) -> dict[str, Any]:
+    """The positions of all rows in steps of 1/10000.
 
-    >>> map_of(np.array([[0, 0.5], [1, 0.25]], np.float32))
+    >>> map_points(np.array([[0, 0.5], [1, 0.25]], np.float32))
     {'x': [0, 10000], 'y': [5000, 2500]}
     """
-    steps = (places * STEPS).round().astype(int)
+    steps = (positions * STEPS).round().astype(int)
     return {"x": steps[:, 0].tolist(), "y": steps[:, 1].tolist()}
 
 
 def to_json(value: Any) -> bytes:
-    """Short JSON in UTF-8.
+    """Compact JSON in UTF-8.
 
     >>> to_json({"x": [0, 1]})
     b'{"x":[0,1]}'

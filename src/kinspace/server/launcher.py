@@ -1,20 +1,18 @@
-"""From a run folder to a server that runs: `kinspace serve`."""
+"""Starts a server for a run: `kinspace serve`."""
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kinspace.inference import Model, load
+from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
-from kinspace.server.map_file import Drawing
-from kinspace.server.server_settings import LOCAL, Settings
+from kinspace.server.server_settings import ServerSettings, settings_for_address
 
-__all__ = ["missing_pictures", "serve"]
+__all__ = ["report_missing_pictures", "serve"]
 
 CONNECTIONS = 256  # at one time, pages and uploads together
 
@@ -24,16 +22,19 @@ def serve(
     data: Any = None,
     *,
     address: tuple[str, int] = ("127.0.0.1", 8000),
-    settings: Settings | None = None,
+    settings: ServerSettings | None = None,
     unprotected: bool = False,
     device: str | None = None,
     status: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Serve a run's gallery until interrupted.
 
-    data: where the gallery's pictures are, if it is not made of the run's own. address: host and
-    port; one that other machines reach asks for a token, unless `unprotected`. status: gets lines
+    data: the gallery's pictures, if they are not the run's own. address: host and port; one that
+    other machines can reach requires a token, unless `unprotected`. status: called with messages
     for the terminal.
+
+    >>> serve("runs/moths-nra-1", status=print)  # doctest: +SKIP
+    5,000 pictures at http://127.0.0.1:8000  (stop with Ctrl-C)
     """
     try:
         import uvicorn
@@ -44,13 +45,14 @@ def serve(
             f"serve: needs {error.name}; install it with: pip install 'kinspace[serve]'"
         ) from None
     host, port = address
-    settings = _for_host(settings or Settings(), host, unprotected)
+    settings = settings_for_address(settings or ServerSettings(), host, unprotected=unprotected)
     model = run if isinstance(run, Model) else load(run, device)
     thumbnails = Thumbnails(model, data)
-    missing_pictures(model, thumbnails, "serve", status)
-    app = make_app(model, settings, thumbnails=thumbnails, drawing=Drawing(model, status))
-    shown = f"[{host}]" if ":" in host else host
-    status(f"{len(model.table):,} pictures at http://{shown}:{port}  (Ctrl-C ends)")
+    report_missing_pictures(model, thumbnails, command="serve", status=status)
+    gallery_map = GalleryMap(model, status)
+    app = make_app(model, settings, thumbnails=thumbnails, gallery_map=gallery_map)
+    url_host = f"[{host}]" if ":" in host else host
+    status(f"{len(model.table):,} pictures at http://{url_host}:{port}  (stop with Ctrl-C)")
     uvicorn.run(
         app,
         host=host,
@@ -62,36 +64,12 @@ def serve(
     )
 
 
-def _for_host(settings: Settings, host: str, unprotected: bool) -> Settings:
-    """The settings for an address: any name may be used where other machines reach it."""
-    if is_local(host):
-        return settings
-    if settings.token is None and not unprotected:
-        raise ValueError(
-            f"host: {host} can be reached from other machines; give a token (the environment "
-            "variable KINSPACE_TOKEN), or allow everyone with --unprotected"
-        )
-    return replace(settings, hosts=None) if settings.hosts == LOCAL else settings
-
-
-def is_local(host: str) -> bool:
-    """Whether an address is of this machine alone.
-
-    >>> is_local("127.0.0.1"), is_local("localhost"), is_local("0.0.0.0"), is_local("box.lan")
-    (True, True, False, False)
-    """
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def missing_pictures(
-    model: Model, thumbnails: Thumbnails, command: str, status: Callable[[str], None]
+def report_missing_pictures(
+    model: Model, thumbnails: Thumbnails, *, command: str, status: Callable[[str], None]
 ) -> None:
-    """Say that pictures are not where they were, and how to show them."""
+    """Send a message if pictures are missing, with the command that shows them."""
     if thumbnails.missing:
         status(
             f"{thumbnails.missing:,} of {len(thumbnails):,} pictures are not found and shown gray; "
-            f"say where they are: kinspace {command} {json.dumps(str(model.folder))} DATA"
+            f"give their folder: kinspace {command} {json.dumps(str(model.folder))} DATA"
         )

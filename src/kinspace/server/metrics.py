@@ -1,76 +1,74 @@
-"""Numbers for Prometheus: requests, how long they took, the queue before the model."""
+"""Metrics for Prometheus: requests, their durations, and the queue before the model."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter
+from collections.abc import Callable
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kinspace.server.batch_queue import Batcher
+__all__ = ["Metrics", "MetricsMiddleware"]
 
-__all__ = ["Metrics", "Timed"]
-
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # upper bounds of the buckets
+# what generate_latest writes; the library's own constant names a newer version from 0.22 on
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class Metrics:
-    """Counts since the start, as text.
+    """The metrics of one app, in a registry of its own: several apps may run in one process.
 
-    >>> metrics = Metrics()
-    >>> metrics.count("GET", "/healthz", 200, 0.002)
-    >>> print(metrics.text(None).splitlines()[2])
-    kinspace_requests_total{method="GET",route="/healthz",code="200"} 1
+    queued: returns how many pictures are in the queue.
+
+    >>> metrics = Metrics(queued=lambda: 3)
+    >>> metrics.count_request("GET", "/healthz", 200, seconds=0.002)
+    >>> metrics.registry.get_sample_value("kinspace_queue_pictures")
+    3.0
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._within: Counter[tuple[str, float]] = Counter()
-        self._seconds: Counter[str] = Counter()
+    def __init__(self, queued: Callable[[], int]) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "kinspace_requests_total",
+            "Answered requests.",
+            ("method", "route", "code"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "kinspace_request_seconds",
+            "Time from a request to its response.",
+            ("route",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        queue = Gauge("kinspace_queue_pictures", "Pictures being processed.", registry=registry)
+        queue.set_function(queued)
+        self._batches = Counter(
+            "kinspace_batches_total", "Batches through the model.", registry=registry
+        )
+        self._pictures = Counter(
+            "kinspace_batch_pictures_total", "Pictures in these batches.", registry=registry
+        )
 
-    def count(self, method: str, route: str, code: int, seconds: float) -> None:
-        """One request that was answered."""
-        with self._lock:
-            self._requests[method, route, code] += 1
-            self._seconds[route] += seconds  # type: ignore[assignment]
-            for bound in (*BOUNDS, float("inf")):
-                if seconds <= bound:
-                    self._within[route, bound] += 1
+    def count_request(self, method: str, route: str, code: int, *, seconds: float) -> None:
+        """Count a request that was answered."""
+        self._requests.labels(method, route, str(code)).inc()
+        self._seconds.labels(route).observe(seconds)
 
-    def text(self, batcher: Batcher | None) -> str:
-        """The text format of Prometheus, version 0.0.4."""
-        with self._lock:
-            lines = _head("requests_total", "counter", "Answered requests.")
-            for (method, route, code), number in sorted(self._requests.items()):
-                labels = f'method="{method}",route="{route}",code="{code}"'
-                lines.append(f"kinspace_requests_total{{{labels}}} {number}")
-            lines += _head("request_seconds", "histogram", "From a request to its answer.")
-            for route, seconds in sorted(self._seconds.items()):
-                for bound in (*BOUNDS, float("inf")):
-                    name = "+Inf" if bound == float("inf") else f"{bound:g}"
-                    labels = f'route="{route}",le="{name}"'
-                    number = self._within[route, bound]
-                    lines.append(f"kinspace_request_seconds_bucket{{{labels}}} {number}")
-                lines.append(f'kinspace_request_seconds_sum{{route="{route}"}} {seconds:.6f}')
-                lines.append(f'kinspace_request_seconds_count{{route="{route}"}} {number}')
-        if batcher is not None:
-            lines += _head("queue_pictures", "gauge", "Pictures asked about now.")
-            lines.append(f"kinspace_queue_pictures {batcher.taken}")
-            lines += _head("batches_total", "counter", "Batches through the model.")
-            lines.append(f"kinspace_batches_total {batcher.batches}")
-            lines += _head("batch_pictures_total", "counter", "Pictures in these batches.")
-            lines.append(f"kinspace_batch_pictures_total {batcher.pictures}")
-        return "\n".join(lines) + "\n"
+    def count_batch(self, pictures: int) -> None:
+        """Count a batch of this many pictures."""
+        self._batches.inc()
+        self._pictures.inc(pictures)
+
+    def response(self) -> Response:
+        """All metrics in the text format of Prometheus."""
+        return Response(generate_latest(self.registry), media_type=TEXT_FORMAT)
 
 
-def _head(name: str, kind: str, words: str) -> list[str]:
-    return [f"# HELP kinspace_{name} {words}", f"# TYPE kinspace_{name} {kind}"]
-
-
-class Timed:
-    """Counts every request by its route, never by its path: a client cannot invent names."""
+class MetricsMiddleware:
+    """Counts each request under its route, not its path, so that clients cannot add labels."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
@@ -81,20 +79,17 @@ class Timed:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, code = time.perf_counter(), 500
+        start, code = time.perf_counter(), 500
 
-        async def counted(message: Message) -> None:
+        async def send_and_note_code(message: Message) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = message["status"]
             await send(message)
 
         try:
-            await self.app(scope, receive, counted)
+            await self.app(scope, receive, send_and_note_code)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in METHODS else "other"
-            self.metrics.count(method, route, code, time.perf_counter() - began)
-
-
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+            self.metrics.count_request(method, route, code, seconds=time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""Questions to a gallery, answered in plain values: for the server and for the static page."""
+"""Queries to a gallery with answers as plain values, for the server and the static site."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.inference import Model, Neighbor, Thresholds, Verdict
 from kinspace.search import Where
 
-__all__ = ["KINDS", "about_vector", "kind", "neighbors_of", "where_of"]
+__all__ = ["KINDS", "match_kind", "neighbors", "parse_filter", "search"]
 
 KINDS = ("unknown", "not sure", "same kind")
 
 
-def kind(similarity: float, thresholds: Thresholds | None) -> str | None:
-    """What a cosine means; None where there are no thresholds.
+def match_kind(similarity: float, thresholds: Thresholds | None) -> str | None:
+    """What a similarity means; None without thresholds.
 
-    "same kind" from both thresholds on, "not sure" between the two, "unknown" below. `known` is set
-    for the nearest of many pictures, `same` for a pair: one may be passed and the other not.
+    "same kind" at or above both thresholds, "not sure" between them, "unknown" below. `known` is
+    for the nearest of many pictures, `same` for a pair, so that one may be reached without the
+    other.
 
     >>> limits = Thresholds(same=0.6, fmr=0.01, tmr=0.9, classes=5, pictures=50, known=0.8)
-    >>> [kind(cosine, limits) for cosine in (0.9, 0.7, 0.1)]
+    >>> [match_kind(cosine, limits) for cosine in (0.9, 0.7, 0.1)]
     ['same kind', 'not sure', 'unknown']
     """
     if thresholds is None:
@@ -35,56 +36,57 @@ def kind(similarity: float, thresholds: Thresholds | None) -> str | None:
     return KINDS[(similarity >= max(limits)) + (similarity >= min(limits))]
 
 
-def about_vector(
+def search(
     model: Model, vector: NDArray[Any], k: int, where: Where | None = None
 ) -> dict[str, Any]:
-    """Its nearest pictures and what it is of; the latter by all pictures, whatever the filter."""
+    """The nearest pictures of a vector and its class. The filter does not act on the class."""
     if model.table.labels is None:
-        return {"verdict": None, "neighbors": _plain(model, model.near(vector, k, where=where))}
+        return {
+            "verdict": None,
+            "neighbors": _neighbors_json(model, model.near(vector, k, where=where)),
+        }
     verdict = model.classify_vector(vector, k)
     near = verdict.neighbors if where is None else model.near(vector, k, where=where)
-    return {"verdict": _plain_verdict(model, verdict), "neighbors": _plain(model, near)}
+    return {"verdict": _verdict_json(model, verdict), "neighbors": _neighbors_json(model, near)}
 
 
-def neighbors_of(
-    model: Model, row: int, k: int, where: Where | None = None
-) -> list[dict[str, Any]]:
-    """The nearest other pictures of one in the gallery."""
+def neighbors(model: Model, row: int, k: int, where: Where | None = None) -> list[dict[str, Any]]:
+    """The nearest other pictures of a row of the gallery."""
     near = model.near(model.table.vectors[row], k + 1, where=where)
-    return _plain(model, [each for each in near if each.row != row][:k])
+    return _neighbors_json(model, [each for each in near if each.row != row][:k])
 
 
-def _plain(model: Model, near: Sequence[Neighbor]) -> list[dict[str, Any]]:
+def _neighbors_json(model: Model, near: Sequence[Neighbor]) -> list[dict[str, Any]]:
     return [
         {
             "row": each.row,
             "id": each.id,
             "class": each.class_name,
             "similarity": round(each.similarity, 6),
-            "kind": kind(each.similarity, model.thresholds),
+            "kind": match_kind(each.similarity, model.thresholds),
         }
         for each in near
     ]
 
 
-def _plain_verdict(model: Model, verdict: Verdict) -> dict[str, Any]:
+def _verdict_json(model: Model, verdict: Verdict) -> dict[str, Any]:
     return {
         "class": verdict.class_name,
         "best": verdict.best,
         "confidence": round(verdict.confidence, 6),
         "similarity": round(verdict.similarity, 6),
-        "kind": kind(verdict.similarity, model.thresholds),
+        "kind": match_kind(verdict.similarity, model.thresholds),
     }
 
 
-def where_of(text: str, table: EmbeddingTable) -> Where | None:
-    """A filter from JSON; none for an empty text or object.
+def parse_filter(text: str, table: EmbeddingTable) -> Where | None:
+    """The filter in a JSON text, checked against the table; None if it is empty.
 
     >>> import numpy as np
     >>> table = EmbeddingTable(np.eye(2), [0, 1], class_names=("io", "luna"))
-    >>> where_of('{"class": ["io"]}', table)
+    >>> parse_filter('{"class": ["io"]}', table)
     {'class': ['io']}
-    >>> where_of('{"class": "moon"}', table)
+    >>> parse_filter('{"class": "moon"}', table)
     Traceback (most recent call last):
     ValueError: filter: expected classes of the gallery, got 'moon'; GET /api/classes lists them
     """

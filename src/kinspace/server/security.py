@@ -1,4 +1,9 @@
-"""Who may ask, under which name, and what a browser may do with the answer."""
+"""Access to the server: allowed host names, the token, and security headers for browsers.
+
+Starlette's TrustedHostMiddleware is not used: it answers 400 with plain text instead of 421 with
+the JSON error of all other routes, and cuts IPv6 addresses such as [::1]:8000 at their first colon
+in the older versions that FastAPI accepts.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +16,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kinspace.server.server_settings import Settings
+from kinspace.server.server_settings import ServerSettings
 
-__all__ = ["COOKIE", "HEADERS", "Guard"]
+__all__ = ["COOKIE", "HEADERS", "SecurityMiddleware"]
 
 COOKIE = "kinspace-session"
-# the page and whether the server lives: nothing of the gallery is in them
-OPEN = frozenset({"/", "/app.js", "/map.js", "/style.css", "/docs", "/docs.js", "/healthz"})
+# need no token: the page and the health check contain nothing of the gallery
+PUBLIC = frozenset({"/", "/app.js", "/map.js", "/style.css", "/docs", "/docs.js", "/healthz"})
 LOGIN = "/api/session"
 HEADERS = {
     "Content-Security-Policy": (
@@ -33,14 +38,14 @@ HEADERS = {
 }
 
 
-class Guard:
-    """Names, tokens and headers, before anything else is done with a request.
+class SecurityMiddleware:
+    """Checks host name, origin and token of each request, and adds headers to each response.
 
-    A browser cannot send the token with every picture of a page: with the token once, POST
-    /api/session sets a cookie of a random value that no script can read.
+    A browser cannot send the token with each picture of a page. POST /api/session with the token
+    sets a session cookie instead: a random value that no script can read.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self.app = app
         self.settings = settings
         self._session = secrets.token_urlsafe(32)
@@ -51,43 +56,46 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refused = self._refused(scope)
-        answer: ASGIApp = self.app if refused is None else refused
-        await answer(scope, receive, guarded)
+        own = self._own_response(scope)
+        respond: ASGIApp = self.app if own is None else own
+        await respond(scope, receive, send_with_headers)
 
-    def _refused(self, scope: Scope) -> Response | None:
+    def _own_response(self, scope: Scope) -> Response | None:
+        """An error or a new session; None if the application answers the request."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if self.settings.hosts is not None and _name(host) not in self.settings.hosts:
-            names = ", ".join(self.settings.hosts)
+        allowed = self.settings.hosts
+        if allowed is not None and _host_name(host) not in map(str.lower, allowed):
+            names = ", ".join(allowed)
             return _error(421, f"host: expected one of {names}, got another; see --allow-host")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
-            return _error(403, "origin: expected a request of this page, got another page's")
-        if scope["path"] in OPEN or self.settings.token is None:
-            return self._session_answer() if self._asks_for_session(scope) else None
-        bearer = self._is_token(headers.get("authorization", ""))
-        if self._asks_for_session(scope) and bearer:
-            return self._session_answer()
-        if bearer or self._has_session(headers.get("cookie", "")):
+            return _error(403, "origin: expected a request of this page, got one from another page")
+        starts_session = scope["path"] == LOGIN and scope["method"] == "POST"
+        if scope["path"] in PUBLIC or self.settings.token is None:
+            return self._new_session() if starts_session else None
+        has_token = self._has_token(headers.get("authorization", ""))
+        if has_token and starts_session:
+            return self._new_session()
+        if has_token or self._has_session(headers.get("cookie", "")):
             return None
-        refused = _error(401, "token: expected 'Authorization: Bearer ...', got none or another")
-        refused.headers["WWW-Authenticate"] = "Bearer"
-        return refused
+        error = _error(401, "token: expected 'Authorization: Bearer ...', got none or another")
+        error.headers["WWW-Authenticate"] = "Bearer"
+        return error
 
-    def _is_token(self, authorization: str) -> bool:
+    def _has_token(self, authorization: str) -> bool:
         scheme, _, given = authorization.partition(" ")
         token = self.settings.token or ""
-        # the length of the time taken says nothing about the token
-        right = hmac.compare_digest(given.strip().encode(), token.encode())
-        return right and scheme.lower() == "bearer"
+        # compare_digest: the time it takes reveals nothing about the token
+        equal = hmac.compare_digest(given.strip().encode(), token.encode())
+        return equal and scheme.lower() == "bearer"
 
     def _has_session(self, cookie: str) -> bool:
         try:
@@ -97,19 +105,16 @@ class Guard:
         value = "" if found is None else found.value
         return hmac.compare_digest(value.encode(), self._session.encode())
 
-    def _asks_for_session(self, scope: Scope) -> bool:
-        return bool(scope["path"] == LOGIN and scope["method"] == "POST")
-
-    def _session_answer(self) -> Response:
-        answer = Response(json.dumps({"token": "accepted"}), media_type="application/json")
-        answer.set_cookie(COOKIE, self._session, httponly=True, samesite="strict")
-        return answer
+    def _new_session(self) -> Response:
+        response = Response(json.dumps({"token": "accepted"}), media_type="application/json")
+        response.set_cookie(COOKIE, self._session, httponly=True, samesite="strict")
+        return response
 
 
-def _name(host: str) -> str:
-    """A host without its port.
+def _host_name(host: str) -> str:
+    """A Host header without its port, in lower case.
 
-    >>> _name("localhost:8000"), _name("[::1]:80"), _name("[::1]")
+    >>> _host_name("localhost:8000"), _host_name("[::1]:80"), _host_name("[::1]")
     ('localhost', '[::1]', '[::1]')
     """
     name, colon, port = host.rpartition(":")

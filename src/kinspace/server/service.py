@@ -1,7 +1,7 @@
-"""What all requests share: the model, its queue, threads to work in, and what never changes.
+"""What all requests share: the model, its queue, worker threads, and responses that never change.
 
-A request is read by the loop that serves all; pictures are unpacked and answers worked out by a few
-threads; the model has a thread of its own (`kinspace.server.batch_queue`).
+The event loop reads the requests; a few worker threads decode pictures and search; the model has
+a thread of its own (`kinspace.server.batch_queue`).
 """
 
 from __future__ import annotations
@@ -21,85 +21,96 @@ from kinspace.inference.inputs import prepared
 from kinspace.inference.model import Model
 from kinspace.search import Where
 from kinspace.server import catalog, queries
-from kinspace.server.batch_queue import Batcher, Busy, one_core
+from kinspace.server.batch_queue import BatchQueue, QueueFull, use_one_core
+from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
-from kinspace.server.map_file import Drawing
 from kinspace.server.metrics import Metrics
-from kinspace.server.server_settings import Settings
+from kinspace.server.server_settings import ServerSettings
 from kinspace.server.upload_limits import read_upload
 
-__all__ = ["Desk", "busy"]
+__all__ = ["Service", "queue_full_error"]
 
-WORKERS = 4  # threads, at most: unpacking a picture may take some hundred MB
+WORKERS = 4  # threads, at most: decoding a picture may take some hundred MB
 T = TypeVar("T")
 
 
-class Desk:
-    """A model that is served; see above."""
+class Service:
+    """A model, its gallery, and the threads that answer questions about them."""
 
     def __init__(
-        self, model: Model, settings: Settings, thumbnails: Thumbnails, drawing: Drawing
+        self,
+        model: Model,
+        settings: ServerSettings,
+        thumbnails: Thumbnails,
+        gallery_map: GalleryMap,
     ) -> None:
         self.model, self.settings = model, settings
-        self.thumbnails, self.drawing = thumbnails, drawing
-        self.rows = {name: row for row, name in enumerate(model.table.ids)}
-        self.batcher = Batcher(self._embed, size=settings.batch, places=settings.queue)
-        self.pool = ThreadPoolExecutor(
-            min(WORKERS, max(2, cpu_count())), "kinspace-request", one_core
+        self.thumbnails, self.gallery_map = thumbnails, gallery_map
+        self.row_of = {name: row for row, name in enumerate(model.table.ids)}
+        self.metrics = Metrics(queued=lambda: self.queue.slots_in_use)
+        self.queue = BatchQueue(
+            self._embed,
+            batch_size=settings.batch_size,
+            slots=settings.queue_size,
+            on_batch=self.metrics.count_batch,
+        )
+        self.workers = ThreadPoolExecutor(
+            min(WORKERS, max(2, cpu_count())), "kinspace-request", use_one_core
         )
         self.transform = model.transform
-        self.metrics = Metrics()
-        len(model.index)  # brought into order before several threads ask
+        len(model.index)  # builds the index before several threads search it
         self.pictures = catalog.to_json(catalog.pictures(model.table))
         self.classes = catalog.to_json(catalog.classes(model.table))
-        self.about = catalog.to_json(catalog.about(model) | {"upload_bytes": settings.upload_bytes})
+        self.about = catalog.to_json(
+            catalog.about(model) | {"upload_bytes": settings.max_upload_bytes}
+        )
 
     def _embed(self, inputs: Tensor) -> Tensor:
         return self.model.embed_inputs(inputs)
 
-    async def of_picture(
+    async def respond_to_picture(
         self, upload: UploadFile, answer: Callable[[NDArray[np.float32]], Any]
     ) -> Response:
-        """An answer about an uploaded picture; 503 at once where too many are being asked about."""
+        """The JSON of answer(vector) for an uploaded picture; 503 at once if the queue is full."""
         if self.model.settings is None:
             raise HTTPException(400, "picture: this model was trained on tensors, not on pictures")
         try:
-            with self.batcher.place():
+            with self.queue.slot():
                 data = await upload.read()
-                inputs = await self.worked(
+                inputs = await self.in_worker(
                     lambda: prepared(read_upload(data, self.settings), self.transform)
                 )
-                vector = await asyncio.wrap_future(self.batcher.ask(inputs))
-                return await self.answered(lambda: answer(vector))
-        except Busy:
-            raise busy() from None
+                vector = await asyncio.wrap_future(self.queue.submit(inputs))
+                return await self.respond(lambda: answer(vector))
+        except QueueFull:
+            raise queue_full_error() from None
 
-    async def answered(self, answer: Callable[[], Any]) -> Response:
-        """JSON of what is worked out."""
-        said = await self.worked(lambda: catalog.to_json(answer()))
-        return Response(said, media_type="application/json")
+    async def respond(self, answer: Callable[[], Any]) -> Response:
+        """The JSON of answer(), computed by a worker thread."""
+        content = await self.in_worker(lambda: catalog.to_json(answer()))
+        return Response(content, media_type="application/json")
 
-    async def worked(self, work: Callable[[], T]) -> T:
-        """What a thread works out: the loop that serves all is free meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+    async def in_worker(self, work: Callable[[], T]) -> T:
+        """The result of work() in a worker thread; the event loop stays free."""
+        return await asyncio.get_running_loop().run_in_executor(self.workers, work)
 
     def close(self) -> None:
-        """End the threads."""
-        self.batcher.close()
-        self.pool.shutdown()
+        """Stop the threads."""
+        self.queue.close()
+        self.workers.shutdown()
 
-    def asked(self, k: int, text: str) -> tuple[int, Where | None]:
-        """How many neighbors and which, or the HTTPException that says why not."""
-        if not 1 <= k <= self.settings.most:
-            raise HTTPException(400, f"k: expected 1 to {self.settings.most}, got {k}")
+    def parse_query(self, k: int, text: str) -> tuple[int, Where | None]:
+        """Checked number of neighbors and filter; raises an HTTPException if invalid."""
+        if not 1 <= k <= self.settings.max_neighbors:
+            raise HTTPException(400, f"k: expected 1 to {self.settings.max_neighbors}, got {k}")
         try:
-            return k, queries.where_of(text, self.model.table)
+            return k, queries.parse_filter(text, self.model.table)
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
 
 
-def busy() -> HTTPException:
-    """The answer where all places are taken."""
+def queue_full_error() -> HTTPException:
+    """The response while all slots of the queue are in use."""
     return HTTPException(
-        503, "busy: too many pictures at one time; ask again", {"Retry-After": "1"}
+        503, "busy: too many pictures at one time; try again", {"Retry-After": "1"}
     )

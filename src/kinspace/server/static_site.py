@@ -1,7 +1,7 @@
-"""The gallery as files that need no server: `kinspace gallery`.
+"""The page as static files that need no server: `kinspace gallery`.
 
-A page opened from a disk may not fetch files, but may load scripts and pictures: the data is a
-script. Neighbors are worked out before, and a new picture cannot be searched: there is no model.
+A page opened from a disk may load scripts and pictures, but not fetch files: the data is a script.
+Neighbors are computed in advance. New pictures cannot be searched, since there is no model.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kinspace._core.atomic_files import write_atomically
 from kinspace.evaluation.neighbors import nearest
 from kinspace.inference import Model, load
 from kinspace.server import catalog
+from kinspace.server.gallery_map import gallery_positions
 from kinspace.server.gallery_thumbnails import Thumbnails
-from kinspace.server.launcher import missing_pictures
-from kinspace.server.map_positions import gallery_places
-from kinspace.server.queries import KINDS, kind
+from kinspace.server.launcher import report_missing_pictures
+from kinspace.server.queries import KINDS, match_kind
 
 __all__ = ["write_site"]
 
@@ -42,18 +42,23 @@ def write_site(
 ) -> Path:
     """Write the page of a run's gallery with k neighbors of each picture; returns its path.
 
-    data: as for `serve`. The folder has to be new, empty, or one written by this.
+    data: the gallery's pictures, if they are not the run's own. out: a new or empty folder, or one
+    that this function wrote. status: called with messages for the terminal. progress: called with
+    the numbers of pictures written and in total.
+
+    >>> write_site("runs/moths-nra-1", "site")  # doctest: +SKIP
+    PosixPath('site/index.html')
     """
     checks.integer("k", k, at_least=1)
     folder = _folder(Path(out))
     model = run if isinstance(run, Model) else load(run, device)
     thumbnails = Thumbnails(model, data)
-    missing_pictures(model, thumbnails, "gallery", status)
+    report_missing_pictures(model, thumbnails, command="gallery", status=status)
     contents = {
         "about": catalog.about(model),
         "classes": catalog.classes(model.table),
         "pictures": catalog.pictures(model.table),
-        "map": {"state": "ready"} | catalog.map_of(gallery_places(model, status=status)),
+        "map": {"state": "ready"} | catalog.map_points(gallery_positions(model, status=status)),
         "near": _neighbors(model, k),
     }
     (folder / "thumb").mkdir(parents=True, exist_ok=True)
@@ -82,16 +87,16 @@ def _folder(folder: Path) -> Path:
 
 
 def _neighbors(model: Model, k: int) -> dict[str, Any]:
-    """Of each row its k nearest others: rows, cosines in thousandths, a digit of KINDS for each."""
+    """The k nearest other rows of each row, cosines in thousandths, and indices into KINDS."""
     if len(model.table) < 2:
         return {"rows": [[]], "cosines": [[]], "kinds": None}
     vectors = torch.from_numpy(model.table.vectors).to(model.device)
     cosines, rows = nearest(vectors, k)
     kinds = None
     if model.thresholds is not None:
-        digits = {name: str(place) for place, name in enumerate(KINDS)}
+        digits = {name: str(i) for i, name in enumerate(KINDS)}
         kinds = [
-            "".join(digits[str(kind(each, model.thresholds))] for each in row)
+            "".join(digits[str(match_kind(each, model.thresholds))] for each in row)
             for row in cosines.tolist()
         ]
     thousandths = (cosines * 1000).round().int()

@@ -1,4 +1,4 @@
-"""What may be uploaded: so many bytes in so much time, a picture by its content, so many pixels."""
+"""Limits of an upload: bytes, time, file formats (by content) and pixels."""
 
 from __future__ import annotations
 
@@ -13,42 +13,46 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kinspace.data.pictures import decode
 from kinspace.data.unreadable import UnreadablePicture
-from kinspace.server.server_settings import Settings
+from kinspace.server.server_settings import ServerSettings
 
-__all__ = ["BodyLimit", "read_upload"]
+__all__ = ["UploadLimitMiddleware", "read_upload"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
-NAMES = "JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF"
-FORM = 4096  # bytes of a form around its file
+FORMAT_NAMES = "JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF"
+FORM_BYTES = 4096  # of a form around its file
 
 
-def read_upload(data: bytes, settings: Settings) -> Image.Image:
-    """An upright RGB picture, or the HTTPException that says why not.
+def read_upload(data: bytes, settings: ServerSettings) -> Image.Image:
+    """The picture of an upload, upright and RGB; raises an HTTPException if it is invalid.
 
-    >>> read_upload(b"hello", Settings())
+    >>> read_upload(b"hello", ServerSettings())
     Traceback (most recent call last):
     starlette.exceptions.HTTPException: 415: picture: expected JPEG, PNG, ... got another kind of
     file
     """
     if not data:
         raise HTTPException(400, "picture: expected a picture, got an empty file")
-    if len(data) > settings.upload_bytes:
-        raise HTTPException(413, _too_large(settings))
+    if len(data) > settings.max_upload_bytes:
+        raise HTTPException(413, _too_large_text(settings))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's own bomb limit: there is one below
-            # the header alone: nothing is unpacked before its size is known
+            warnings.simplefilter("ignore")  # about Pillow's own limit; ours is below
+            # reads only the header: nothing is decoded before its size is known
             with Image.open(io.BytesIO(data), formats=_formats()) as picture:
                 width, height = picture.size
     except UnidentifiedImageError:
-        raise HTTPException(415, f"picture: expected {NAMES}, got another kind of file") from None
+        raise HTTPException(
+            415, f"picture: expected {FORMAT_NAMES}, got another kind of file"
+        ) from None
     except Exception as error:  # noqa: BLE001 - Pillow's plugins raise almost anything
         if isinstance(error, Image.DecompressionBombError):
-            raise HTTPException(413, f"picture: expected {_pixels(settings)}, got more") from None
+            raise HTTPException(
+                413, f"picture: expected {_pixels_text(settings)}, got more"
+            ) from None
         raise HTTPException(400, f"picture: cannot be read: {error}") from None
-    if width * height > settings.pixels:
+    if width * height > settings.max_pixels:
         raise HTTPException(
-            413, f"picture: expected {_pixels(settings)}, got {width:,} x {height:,}"
+            413, f"picture: expected {_pixels_text(settings)}, got {width:,} x {height:,}"
         )
     try:
         return decode(io.BytesIO(data), "picture")
@@ -62,18 +66,18 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)  # AVIF is not in every Pillow
 
 
-def _pixels(settings: Settings) -> str:
-    return f"a picture of at most {settings.pixels:,} pixels"
+def _pixels_text(settings: ServerSettings) -> str:
+    return f"a picture of at most {settings.max_pixels:,} pixels"
 
 
-def _too_large(settings: Settings) -> str:
-    return f"picture: expected at most {settings.upload_bytes:,} bytes, got more"
+def _too_large_text(settings: ServerSettings) -> str:
+    return f"picture: expected at most {settings.max_upload_bytes:,} bytes, got more"
 
 
-class BodyLimit:
-    """Ends a request whose body is too long or does not come, before it is read whole."""
+class UploadLimitMiddleware:
+    """Refuses a request whose body is too long or too slow, before all of it is read."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self.app = app
         self.settings = settings
 
@@ -82,24 +86,26 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        most, read, whole = self.settings.upload_bytes + FORM, 0, False
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        too_long = announced.isdigit() and int(announced) > most
+        limit, read, complete = self.settings.max_upload_bytes + FORM_BYTES, 0, False
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        too_long = declared.isdigit() and int(declared) > limit
 
         async def limited() -> Message:
-            nonlocal read, whole
-            if whole:  # what is left to come is that the client has gone
+            nonlocal read, complete
+            if complete:  # only the disconnect message can follow
                 return await receive()
             if too_long:
-                raise HTTPException(413, _too_large(self.settings))
+                raise HTTPException(413, _too_large_text(self.settings))
             try:
-                message = await asyncio.wait_for(receive(), self.settings.seconds)
+                message = await asyncio.wait_for(receive(), self.settings.read_timeout)
             except TimeoutError:
-                raise HTTPException(408, "expected the whole request, got a part of it") from None
+                raise HTTPException(
+                    408, "expected the complete request, got a part of it"
+                ) from None
             read += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
-            if read > most:
-                raise HTTPException(413, _too_large(self.settings))
+            complete = not message.get("more_body", False)
+            if read > limit:
+                raise HTTPException(413, _too_large_text(self.settings))
             return message
 
         await self.app(scope, limited, send)

@@ -1,4 +1,4 @@
-"""Many at one time get what one alone gets; too many are told at once."""
+"""Concurrent requests get the answers of single ones; a full queue refuses at once."""
 
 import socket
 import threading
@@ -13,9 +13,9 @@ from torch import Tensor
 
 import kinspace
 from kinspace.inference import Model
-from kinspace.server.batch_queue import Batcher, Busy, Vector
-from kinspace.server.server_settings import Settings
-from server.servers import get, picture, running, upload
+from kinspace.server.batch_queue import BatchQueue, QueueFull, Vector
+from kinspace.server.server_settings import ServerSettings
+from web_servers import get, metrics, picture, running, upload
 
 
 class Gate:
@@ -33,41 +33,34 @@ class Gate:
         monkeypatch.setattr(model, "embed_inputs", held)
 
 
-def queued(server: str) -> int:
-    text = get(f"{server}/metrics").text
-    return int(
-        next(x for x in text.splitlines() if x.startswith("kinspace_queue_pictures")).split()[1]
-    )
-
-
-def until(server: str, number: int) -> None:
+def wait_for_queue(server: str, length: int) -> None:
     for _ in range(1000):
-        if queued(server) == number:
+        if metrics(server)["kinspace_queue_pictures", frozenset()] == length:
             return
         time.sleep(0.01)
-    raise AssertionError(f"never {number} in the queue")
+    raise AssertionError(f"the queue never had {length} pictures")
 
 
 def test_eight_at_one_time_get_the_vectors_of_single_ones(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # a request takes its place in the queue before its picture is decoded: only what was asked of
-    # the model can be in a batch
-    asking, ask = threading.Semaphore(0), Batcher.ask
+    # a request takes its slot before its picture is decoded: only what was submitted can be in a
+    # batch
+    submitted, submit = threading.Semaphore(0), BatchQueue.submit
 
-    def counted(self: Batcher, inputs: Tensor) -> Future[Vector]:
-        answer = ask(self, inputs)
-        asking.release()
-        return answer
+    def counted(self: BatchQueue, inputs: Tensor) -> Future[Vector]:
+        result = submit(self, inputs)
+        submitted.release()
+        return result
 
     model = kinspace.load(run, "cpu")
     pictures = [picture(row) for row in range(8)]
     with running(model) as server, ThreadPoolExecutor(8) as clients:
         alone = [upload(server, data, "/api/encode").json()["vector"] for data in pictures]
         gate = Gate(model, monkeypatch)
-        monkeypatch.setattr(Batcher, "ask", counted)
+        monkeypatch.setattr(BatchQueue, "submit", counted)
         asked = [clients.submit(upload, server, data, "/api/encode") for data in pictures]
-        assert all(asking.acquire(timeout=30) for _ in pictures)
+        assert all(submitted.acquire(timeout=30) for _ in pictures)
         gate.opened.set()
         together = [answer.result().json()["vector"] for answer in asked]
     assert sum(gate.sizes) == 8
@@ -78,27 +71,27 @@ def test_eight_at_one_time_get_the_vectors_of_single_ones(
 def test_a_full_queue_answers_at_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = kinspace.load(run, "cpu")
     gate = Gate(model, monkeypatch)
-    with running(model, Settings(queue=2)) as server, ThreadPoolExecutor(2) as clients:
+    with running(model, ServerSettings(queue_size=2)) as server, ThreadPoolExecutor(2) as clients:
         asked = [clients.submit(upload, server, picture(row)) for row in range(2)]
-        until(server, 2)
-        refused = upload(server, picture(3))  # the model is still held: nobody has waited for it
+        wait_for_queue(server, 2)
+        refused = upload(server, picture(3))  # the model is still held
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert "busy" in refused.json()["error"]
         assert get(f"{server}/healthz").status_code == 200
         gate.opened.set()
         assert [answer.result().status_code for answer in asked] == [200, 200]
-        until(server, 0)
+        wait_for_queue(server, 0)
         assert upload(server, picture(3)).status_code == 200
 
 
-def test_a_full_queue_is_told_before_the_picture_is_sent(
+def test_a_full_queue_refuses_before_the_picture_is_sent(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = kinspace.load(run, "cpu")
     gate = Gate(model, monkeypatch)
-    with running(model, Settings(queue=1)) as server, ThreadPoolExecutor(1) as clients:
+    with running(model, ServerSettings(queue_size=1)) as server, ThreadPoolExecutor(1) as clients:
         asked = clients.submit(upload, server, picture(0))
-        until(server, 1)
+        wait_for_queue(server, 1)
         where = urlsplit(server)
         with socket.create_connection((where.hostname, where.port), 60) as line:
             head = (
@@ -109,8 +102,8 @@ def test_a_full_queue_is_told_before_the_picture_is_sent(
             assert b" 503 " in line.recv(65536).split(b"\r\n")[0]
         gate.opened.set()
         assert asked.result().status_code == 200
-        counted = 'requests_total{method="POST",route="/api/search",code="503"} 1'
-        assert counted in get(f"{server}/metrics").text
+        labels = {"method": "POST", "route": "/api/search", "code": "503"}
+        assert metrics(server)["kinspace_requests_total", frozenset(labels.items())] == 1
 
 
 def test_one_bad_input_does_not_spoil_the_batch() -> None:
@@ -123,28 +116,29 @@ def test_one_bad_input_does_not_spoil_the_batch() -> None:
             raise RuntimeError("negative")
         return inputs
 
-    batcher = Batcher(embed, size=8, places=8)
-    first = batcher.ask(torch.zeros(1))
+    sizes: list[int] = []
+    queue = BatchQueue(embed, batch_size=8, slots=8, on_batch=sizes.append)
+    first = queue.submit(torch.zeros(1))
     assert entered.wait(30)
-    rest = [batcher.ask(torch.tensor([x])) for x in (1.0, -1.0, 2.0, 3.0)]
-    assert rest[3].cancel()  # one who has gone
+    rest = [queue.submit(torch.tensor([x])) for x in (1.0, -1.0, 2.0, 3.0)]
+    assert rest[3].cancel()  # its client has gone
     opened.set()
     assert first.result(30).tolist() == [0.0]
     assert [rest[0].result(30).tolist(), rest[2].result(30).tolist()] == [[1.0], [2.0]]
     with pytest.raises(RuntimeError, match="negative"):
         rest[1].result(30)
-    assert batcher.ask(torch.ones(1)).result(30).tolist() == [1.0]
-    assert batcher.pictures == 4
-    batcher.close()
+    assert queue.submit(torch.ones(1)).result(30).tolist() == [1.0]
+    assert sum(sizes) == 4
+    queue.close()
 
 
-def test_a_place_is_given_back() -> None:
-    batcher = Batcher(lambda inputs: inputs, size=1, places=1)
-    with batcher.place():
-        assert batcher.taken == 1
-        with pytest.raises(Busy), batcher.place():
+def test_a_slot_is_free_again_after_use() -> None:
+    queue = BatchQueue(lambda inputs: inputs, batch_size=1, slots=1)
+    with queue.slot():
+        assert queue.slots_in_use == 1
+        with pytest.raises(QueueFull), queue.slot():
             pass
-    with batcher.place():
+    with queue.slot():
         pass
-    assert batcher.taken == 0
-    batcher.close()
+    assert queue.slots_in_use == 0
+    queue.close()

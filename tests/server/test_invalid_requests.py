@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from kinspace.inference import Model
-from kinspace.server.server_settings import Settings
+from kinspace.server.server_settings import ServerSettings
+from malformed_requests import KINDS
 from odd_pictures import bomb, encoded, scene
-from server.malformed import KINDS
-from server.servers import get, picture, post, running, upload
+from web_servers import get, picture, post, running, upload
 
 
 def refused(answer: httpx.Response, code: int, word: str) -> None:
@@ -93,7 +93,7 @@ def test_no_path_leads_to_the_disk(server: str, name: str) -> None:
 
 
 def test_too_many_bytes_and_pixels(model: Model) -> None:
-    settings = Settings(upload_bytes=20_000, pixels=10_000)
+    settings = ServerSettings(max_upload_bytes=20_000, max_pixels=10_000)
     with running(model, settings) as server:
         refused(upload(server, b"\xff\xd8" + bytes(21_000)), 413, "20,000 bytes")
         refused(upload(server, b"\xff\xd8" + bytes(3_000_000)), 413, "20,000 bytes")
@@ -111,7 +111,7 @@ def test_too_many_bytes_and_pixels(model: Model) -> None:
 
 
 def test_a_client_that_falls_silent_is_let_go(model: Model) -> None:
-    with running(model, Settings(seconds=0.2)) as server:
+    with running(model, ServerSettings(read_timeout=0.2)) as server:
         where = urlsplit(server)
         with socket.create_connection((where.hostname, where.port), 10) as line:
             head = (

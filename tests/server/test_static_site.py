@@ -11,7 +11,7 @@ from browsers import Visit
 from kinspace.cli import app
 from kinspace.inference import Model
 from kinspace.server import write_site
-from server.servers import READY, ROWS
+from web_servers import READY, ROWS
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,14 @@ from typing import Any
 
 import httpx
 import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
 
 import kinspace
 from bundles import digits, run_with_gallery
 from kinspace.inference import Model
 from kinspace.search.gallery import Gallery
 from kinspace.server.app import make_app
-from kinspace.server.server_settings import Settings
+from kinspace.server.server_settings import ServerSettings
 
 ROWS = 240
 get = partial(httpx.get, timeout=60)  # httpx's own 5 s pass on a busy machine
@@ -42,7 +43,7 @@ def picture(row: int = 20, kind: str = "png") -> bytes:
 
 
 @contextmanager
-def running(model: Model, settings: Settings | None = None, **options: Any) -> Iterator[str]:
+def running(model: Model, settings: ServerSettings | None = None, **options: Any) -> Iterator[str]:
     """The address of a server of this model."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -64,3 +65,13 @@ def running(model: Model, settings: Settings | None = None, **options: Any) -> I
 def upload(base: str, data: bytes, path: str = "/api/search", **fields: Any) -> httpx.Response:
     files = {"picture": ("odd ../name\u202e.jpg", data, "image/jpeg")}
     return post(base + path, files=files, data=fields)
+
+
+def metrics(base: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """The server's metrics: values by name and labels."""
+    families = text_string_to_metric_families(get(f"{base}/metrics").text)
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }

@@ -1,4 +1,4 @@
-"""What the server answers, against the model asked directly."""
+"""The server's answers equal those of the model."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ import pytest
 
 from bundles import digits
 from kinspace.inference import Model
-from server.servers import ROWS, get, picture, upload
+from web_servers import ROWS, get, metrics, picture, running, upload
 
 
 def test_search_answers_as_the_model_does(server: str, model: Model) -> None:
@@ -103,20 +103,32 @@ def test_thumbnails_are_the_pictures_of_their_rows(server: str) -> None:
     assert int(np.argmin(apart)) == 33
 
 
-def test_health_numbers_and_documentation(server: str) -> None:
+def test_health_metrics_and_documentation(server: str) -> None:
     assert get(f"{server}/healthz").json() == {"status": "ok"}
     upload(server, picture(1))
     get(f"{server}/no/such/place")
     answer = get(f"{server}/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    lines = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if line[0] != "#")
-    searched = 'kinspace_requests_total{method="POST",route="/api/search",code="200"}'
-    assert int(lines[searched]) >= 1
-    assert int(lines['kinspace_requests_total{method="GET",route="other",code="404"}']) >= 1
     assert "such" not in answer.text
-    assert int(lines["kinspace_batch_pictures_total"]) >= int(lines["kinspace_batches_total"]) >= 1
-    bucket = 'kinspace_request_seconds_bucket{route="/api/search",le="+Inf"}'
-    assert lines[bucket] == lines['kinspace_request_seconds_count{route="/api/search"}']
+    found = metrics(server)
+
+    def value(name: str, **labels: str) -> float:
+        return found[f"kinspace_{name}", frozenset(labels.items())]
+
+    assert value("requests_total", method="POST", route="/api/search", code="200") >= 1
+    assert value("requests_total", method="GET", route="other", code="404") >= 1
+    assert value("batch_pictures_total") >= value("batches_total") >= 1
+    count = value("request_seconds_count", route="/api/search")
+    assert value("request_seconds_bucket", route="/api/search", le="+Inf") == count
+    assert value("request_seconds_sum", route="/api/search") > 0
     paths = get(f"{server}/openapi.json").json()["paths"]
     assert {"/api/search", "/api/encode", "/healthz", "/metrics"} <= set(paths)
     assert "http" not in get(f"{server}/docs").text.replace("http://127.0.0.1", "")
+
+
+def test_two_apps_in_one_process_count_their_own_requests(server: str, model: Model) -> None:
+    get(f"{server}/healthz")
+    with running(model) as other:
+        get(f"{other}/healthz")
+        labels = {"method": "GET", "route": "/healthz", "code": "200"}
+        assert metrics(other)["kinspace_requests_total", frozenset(labels.items())] == 1

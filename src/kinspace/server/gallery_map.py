@@ -1,0 +1,138 @@
+"""The map of a gallery: a position for each picture, computed once and kept in the run folder."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kinspace._core.atomic_files import write_atomically
+from kinspace.evaluation.neighbors import nearest
+from kinspace.inference.model import Model
+from kinspace.report.map import POINTS, layout
+from kinspace.server import catalog
+
+__all__ = ["FILE", "GalleryMap", "gallery_positions", "map_positions", "saved_positions"]
+
+FILE = "map.npz"
+NEAR = 5  # rows of the sample that decide where another row is
+LOWER_PRIORITY = 10  # nice value of the thread that computes the map
+LOG = logging.getLogger("kinspace.server")
+
+
+class GalleryMap:
+    """The map as the page asks for it: ready at once if the run folder has it.
+
+    Otherwise a thread computes it while the server answers other requests. `response` is JSON:
+    {"state": "drawing"}, {"state": "failed"}, or {"state": "ready"} with the positions. status:
+    called with messages for the terminal.
+
+    >>> import kinspace
+    >>> model = kinspace.load("runs/moths-nra-1")  # doctest: +SKIP
+    >>> GalleryMap(model).response  # doctest: +SKIP
+    b'{"state":"drawing"}'
+    """
+
+    def __init__(self, model: Model, status: Callable[[str], None] = lambda text: None) -> None:
+        self._model, self._status = model, status
+        self.response = catalog.to_json({"state": "drawing"})
+        saved = saved_positions(model)
+        if saved is not None:
+            self._set_ready(saved)
+            return
+        # a daemon thread: stopping the server does not wait for the map
+        threading.Thread(target=self._compute, name="kinspace-map", daemon=True).start()
+
+    def _set_ready(self, positions: NDArray[np.float32]) -> None:
+        self.response = catalog.to_json({"state": "ready"} | catalog.map_points(positions))
+
+    def _compute(self) -> None:
+        if sys.platform == "linux":  # threads have their own priority there: requests go first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWER_PRIORITY)
+        try:
+            self._set_ready(gallery_positions(self._model, status=self._status))
+            self._status("the map is ready")
+        except Exception:  # without a map everything else is still served
+            LOG.exception("the map could not be computed")
+            self.response = catalog.to_json({"state": "failed"})
+
+
+def gallery_positions(
+    model: Model, *, seed: int = 0, status: Callable[[str], None] = lambda text: None
+) -> NDArray[np.float32]:
+    """The positions of a model's gallery, from RUN/map.npz if it was made from the same vectors.
+
+    Otherwise they are computed and written there.
+
+    >>> import kinspace
+    >>> gallery_positions(kinspace.load("runs/moths-nra-1")).shape  # doctest: +SKIP
+    (5000, 2)
+    """
+    saved = saved_positions(model, seed=seed)
+    if saved is not None:
+        return saved
+    status("computing the map, once; it may take a minute")
+    positions = map_positions(model.table.vectors, seed=seed)
+
+    def write(part: Path) -> None:
+        with part.open("wb") as stream:
+            np.savez(stream, positions=positions, of=np.array(_fingerprint(model, seed)))
+
+    try:
+        write_atomically(model.folder / FILE, write)
+    except OSError as error:  # a read-only folder can be served too
+        status(f"the map cannot be saved and will be computed again next time: {error}")
+    return positions
+
+
+def saved_positions(model: Model, *, seed: int = 0) -> NDArray[np.float32] | None:
+    """The positions in RUN/map.npz, or None if there are none for these vectors."""
+    try:
+        with np.load(model.folder / FILE, allow_pickle=False) as arrays:
+            found = np.asarray(arrays["positions"], np.float32)
+            same = str(arrays["of"]) == _fingerprint(model, seed)
+            return found if same and found.shape == (len(model.table), 2) else None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None  # a missing or broken file is written again
+
+
+def map_positions(
+    vectors: NDArray[Any], *, seed: int = 0, sample: int = POINTS
+) -> NDArray[np.float32]:
+    """Positions (rows, 2) between 0 and 1 by t-SNE (`report.map.layout`).
+
+    With more than `sample` rows, t-SNE runs on a random sample of that size; each other row is put
+    at the mean of its 5 nearest rows of the sample, weighted by exp(cosine / 0.1).
+
+    >>> x = np.random.default_rng(0).standard_normal((30, 4))
+    >>> map_positions(x, sample=20).shape
+    (30, 2)
+    """
+    count = len(vectors)
+    if count <= sample:
+        return layout(vectors, seed=seed).astype(np.float32)
+    rows = np.sort(np.random.default_rng(seed).permutation(count)[:sample])
+    others = np.setdiff1d(np.arange(count), rows)
+    positions = np.empty((count, 2))
+    positions[rows] = layout(vectors[rows], seed=seed)
+    gallery, queries = torch.from_numpy(vectors[rows]), torch.from_numpy(vectors[others])
+    cosines, near = nearest(queries, NEAR, gallery=gallery)  # (others, 5)
+    weights = ((cosines - cosines[:, :1]) / 0.1).exp().numpy()
+    weights /= weights.sum(1, keepdims=True)
+    positions[others] = (weights[:, :, None] * positions[rows][near.numpy()]).sum(1)
+    return positions.astype(np.float32)
+
+
+def _fingerprint(model: Model, seed: int) -> str:
+    vectors = np.ascontiguousarray(model.table.vectors)
+    return f"{hashlib.blake2b(vectors.tobytes(), digest_size=16).hexdigest()} {seed}"
