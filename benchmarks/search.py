@@ -40,7 +40,7 @@ import torch
 from numpy.typing import NDArray
 from setting import setting
 
-from kinspace.search import SEARCHES, ExactIndex, FaissIndex, Index, MilvusIndex, Reranked
+from kinspace.search import INDEXES, ExactIndex, FaissIndex, Index, MilvusIndex, Reranked
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "exact": ("exact", {}),
@@ -72,10 +72,10 @@ def made(name: str, options: argparse.Namespace, folder: Path, x: NDArray[np.flo
     backend, settings = CASES[name]
     if backend == "milvus":
         uri = options.uri if name == "milvus server" else folder / "vectors.db"
-        return SEARCHES[backend](uri, options.dim, **settings)
+        return INDEXES[backend](uri, options.dim, **settings)
     if backend == "exact":
         settings = {"device": options.device}
-    index = SEARCHES[backend](options.dim, **settings)
+    index = INDEXES[backend](options.dim, **settings)
     if settings.get("kind") == "ivf_pq":  # as in a run's gallery, whose table holds the vectors
         return Reranked(index, lambda rows: x[rows])
     return index
@@ -99,7 +99,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         index = made(name, options, Path(folder), x)
         index.add(x, np.arange(len(x)))
         if isinstance(index, MilvusIndex):  # what is not in its files it searches otherwise
-            index.settle()
+            index.wait_until_indexed()
         index.search(queries[:1], K)  # what is put off until the first search belongs to the build
         built = time.perf_counter() - start
         batched = []

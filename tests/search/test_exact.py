@@ -1,4 +1,4 @@
-"""The exact search: equal cosines, blocks, and files that are none."""
+"""The exact index: equal cosines, blocks, and invalid files."""
 
 from pathlib import Path
 
@@ -33,13 +33,13 @@ def test_blocks_change_nothing(where: object, monkeypatch: pytest.MonkeyPatch) -
     index.add(x, np.arange(500), np.arange(500) % 4)
     whole = index.search(queries, 12, where=where)  # type: ignore[arg-type]
     monkeypatch.setitem(exact.BLOCK, "cpu", 33)
-    monkeypatch.setattr(exact, "QUERIES", 4)
+    monkeypatch.setattr(exact, "QUERY_BLOCK", 4)
     parts = index.search(queries, 12, where=where)  # type: ignore[arg-type]
     assert whole[0].tolist() == parts[0].tolist()
     assert (whole[1] == parts[1]).all()
 
 
-def test_zero_and_huge_vectors_have_a_cosine_too() -> None:
+def test_zero_and_huge_vectors_have_cosines() -> None:
     index = ExactIndex(2)
     index.add(np.array([[0.0, 0.0], [1e38, 1e38], [1e-30, 0.0]], np.float32), [0, 1, 2])
     ids, cosines = index.search(np.array([[1e38, 0.0]], np.float32), 3)
@@ -47,17 +47,17 @@ def test_zero_and_huge_vectors_have_a_cosine_too() -> None:
     assert cosines[0] == pytest.approx([1, 0.5**0.5, 0])
 
 
-def test_an_unknown_attribute_has_its_nearest_named() -> None:
+def test_an_unknown_attribute_is_an_error_with_a_suggestion() -> None:
     index = ExactIndex(2)
     index.add(np.eye(2), [0, 1], [0, 1], {"color": ["red", "blue"]})
     with pytest.raises(ValueError, match="unknown attribute 'colour'; did you mean 'color'"):
         index.search(np.eye(2), 1, where={"colour": "red"})
     assert index.search(np.eye(2), 1, where={"color": 3})[0].tolist() == [[-1], [-1]]
-    with pytest.raises(ValueError, match=r"attributes: expected \['color'\], those of the vectors"):
+    with pytest.raises(ValueError, match=r"attributes: expected \['color'\], as for earlier"):
         index.add(np.eye(2), [2, 3])
 
 
-def test_a_file_that_is_no_index_is_an_error(tmp_path: Path) -> None:
+def test_an_invalid_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such file"):
         ExactIndex.load(tmp_path / "none.npz")
     (tmp_path / "text").write_text("hello")

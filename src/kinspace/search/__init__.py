@@ -1,26 +1,23 @@
-"""Search: which vectors are nearest. Exactly, by faiss, or by a database; one way to ask."""
-
-from collections.abc import Callable
+"""Search: indexes of vectors (exact, faiss, Milvus), the gallery of a run, and thresholds."""
 
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex
+from kinspace.search.gallery import INDEXES, Gallery
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.reranked import Reranked
+from kinspace.search.thresholds import Thresholds, calibrate
 
 __all__ = [
-    "SEARCHES",
+    "INDEXES",
     "ExactIndex",
     "FaissIndex",
+    "Gallery",
     "Index",
     "MilvusIndex",
     "Reranked",
+    "Thresholds",
     "Where",
+    "calibrate",
     "recall_against_exact",
 ]
-
-SEARCHES: dict[str, Callable[..., Index]] = {
-    "exact": ExactIndex,
-    "faiss": FaissIndex,
-    "milvus": MilvusIndex,
-}

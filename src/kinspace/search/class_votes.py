@@ -1,10 +1,10 @@
-"""Which class is a picture of, by what is near; and which class is near another.
+"""The class of a picture by its nearest neighbors or clusters, and the class nearest to another.
 
     soft kNN  votes exp(-d^2 / (2 variance)) of the nearest pictures; d^2 = 2 - 2 cosine
     kNC       the same votes of the nearest clusters of all classes (Magnet, Eq. 6)
 
-variance is that of the gallery: sum |x - mean|^2 / (pictures - 1), the mean of the picture's class
-or cluster. Clusters are made anew from the gallery, so that classes added later have theirs.
+variance is that of the gallery, sum |x - mean|^2 / (pictures - 1), around the mean of each
+picture's class or cluster. Clusters are computed from the gallery, so that added classes have some.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.classification import knc_scores
 from kinspace.search.answers import Added, Neighbor
 
-__all__ = ["Clusters", "class_variance", "nearest_class", "soft_knn"]
+__all__ = ["ClusterClassifier", "class_variance", "nearest_class", "soft_knn"]
 
-NONE = -2.0  # below every cosine
-BLOCK = 2**22  # cosines made at a time
+BELOW_ALL = -2.0  # lower than every cosine
+BLOCK = 2**22  # cosines computed at a time
 
 
 def class_variance(table: EmbeddingTable) -> float:
@@ -52,22 +52,29 @@ def _labeled(table: EmbeddingTable) -> tuple[Tensor, Tensor]:
 
 
 def soft_knn(near: Sequence[Neighbor], variance: float) -> tuple[str, float]:
-    """The class with most votes of these neighbors, nearest first, and its share of the votes."""
+    """The class with the most votes of these neighbors, and its share; the nearest comes first.
+
+    >>> io = Neighbor(0, "a.jpg", None, "io", 0, 0.9, None)
+    >>> luna = Neighbor(1, "b.jpg", None, "luna", 1, 0.1, None)
+    >>> soft_knn([io, luna], variance=0.1)[0]
+    'io'
+    """
     votes: dict[str, float] = {}
     for neighbor in near:
-        behind = neighbor.similarity - near[0].similarity  # half of the squared distances' gap
-        vote = float(np.exp(behind / variance)) if variance else float(behind == 0)
+        gap = neighbor.similarity - near[0].similarity  # half the gap of the squared distances
+        vote = float(np.exp(gap / variance)) if variance else float(gap == 0)
         votes[neighbor.class_name] = votes.get(neighbor.class_name, 0.0) + vote
     best = max(votes, key=lambda name: votes[name])
     return best, votes[best] / sum(votes.values())
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters:
-    """K-means of every class of a gallery.
+class ClusterClassifier:
+    """Classifies by the nearest clusters of a gallery, from a K-means of every class.
 
     >>> table = EmbeddingTable(np.array([[0.0], [1.0], [5.0], [6.0]]), [0, 0, 1, 1])
-    >>> Clusters.of(table, {"clusters": 1, "max_clusters": 8}).vote(np.array([1.5]))[0]
+    >>> classifier = ClusterClassifier.fit(table, {"clusters": 1, "max_clusters": 8})
+    >>> classifier.classify(np.array([1.5]))[0]
     0
     """
 
@@ -76,42 +83,45 @@ class Clusters:
     variance: float
 
     @staticmethod
-    def of(table: EmbeddingTable, options: Mapping[str, Any]) -> Clusters:
-        """options: `clusters` and `max_clusters`, as a recipe's index has them."""
+    def fit(table: EmbeddingTable, options: Mapping[str, Any]) -> ClusterClassifier:
+        """options: `clusters` and `max_clusters`, as in the section `index` of a recipe."""
         vectors, labels = _labeled(table)
         found = class_kmeans(
             vectors, labels, options["clusters"], max_clusters=options["max_clusters"]
         )
-        scale = _variance(vectors, found.centers[found.clusters])
-        return Clusters(found.centers, found.cluster_labels, scale)
+        variance = _variance(vectors, found.centers[found.clusters])
+        return ClusterClassifier(found.centers, found.cluster_labels, variance)
 
-    def vote(self, vector: NDArray[Any]) -> tuple[int, float]:
+    def classify(self, vector: NDArray[Any]) -> tuple[int, float]:
         """The label of a vector (dim,) and its probability."""
-        one = torch.from_numpy(np.asarray(vector)[None])
-        scores, classes = knc_scores(one, self.centers, self.labels, self.variance)
-        place = int(scores[0].argmax())
-        return int(classes[place]), float(scores[0, place])
+        query = torch.from_numpy(np.asarray(vector)[None])
+        scores, classes = knc_scores(query, self.centers, self.labels, self.variance)
+        best = int(scores[0].argmax())
+        return int(classes[best]), float(scores[0, best])
 
 
 def nearest_class(
     table: EmbeddingTable, name: str, vectors: NDArray[Any], limit: float | None
 ) -> Added:
-    """What a table has that is near to these vectors of length 1 of a class; see `Added`."""
+    """The class of a table that is nearest to vectors of length 1 of the class `name`.
+
+    limit: classes as similar as this are confusable; see `Added`.
+    """
     assert table.labels is not None
     assert table.class_names is not None
     new = name not in table.class_names
-    nearest = torch.full((len(vectors), len(table.class_names)), NONE)
+    nearest = torch.full((len(vectors), len(table.class_names)), BELOW_ALL)
     step = max(1, BLOCK // len(table))
     others, owners = torch.from_numpy(table.vectors).float(), torch.from_numpy(table.labels)
     for at in range(0, len(vectors), step):
         cosines = torch.from_numpy(vectors[at : at + step]).float() @ others.T
         nearest[at : at + step].scatter_reduce_(1, owners.expand_as(cosines), cosines, "amax")
-    middle = nearest.quantile(0.5, dim=0)
+    median = nearest.quantile(0.5, dim=0)
     if not new:
-        middle[table.class_names.index(name)] = NONE
-    place = int(middle.argmax())
-    value = float(middle[place])
-    if value == NONE:  # there is no other class
+        median[table.class_names.index(name)] = BELOW_ALL
+    best = int(median.argmax())
+    value = float(median[best])
+    if value == BELOW_ALL:  # no other class
         return Added(name, len(vectors), new, None, None, None)
     confusable = None if limit is None else value >= limit
-    return Added(name, len(vectors), new, table.class_names[place], value, confusable)
+    return Added(name, len(vectors), new, table.class_names[best], value, confusable)

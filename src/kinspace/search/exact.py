@@ -1,8 +1,8 @@
 """Exact search: matrix products in blocks, on the CPU or a GPU.
 
-The products are float32, and find candidates; their order comes from float64. Where the bound of
-the float32 error does not rule out the rest (many copies of one picture), all that are within it
-are compared. Cosines that differ by rounding alone count as equal: the lower id is first.
+Products in float32 find candidates; float64 orders them. If the bound of the float32 error cannot
+exclude the remaining rows (many copies of one picture), all rows within it are compared. Cosines
+that differ only by rounding count as equal, and the lower id comes first.
 """
 
 from __future__ import annotations
@@ -18,15 +18,21 @@ from torch import Tensor
 from kinspace._core import checks
 from kinspace.evaluation.metric_inputs import Vectors
 from kinspace.evaluation.similarity import Rows, Space
-from kinspace.search.columns import Columns, checked_rows, numbers, unit_vectors
-from kinspace.search.files import read_arrays, write_arrays
-from kinspace.search.index import Found, Where, nothing_found
+from kinspace.search.index import SearchResult, Where, empty_result
+from kinspace.search.index_columns import (
+    Columns,
+    check_ids,
+    check_rows,
+    read_arrays,
+    unit_vectors,
+    write_arrays,
+)
 
 __all__ = ["ExactIndex"]
 
-QUERIES = 512  # at a time
+QUERY_BLOCK = 512  # queries at a time
 BLOCK = {"cpu": 2**14, "cuda": 2**19}  # vectors multiplied at a time
-SPARE = 8  # candidates beyond k
+EXTRA = 8  # candidates beyond k
 
 
 class ExactIndex:
@@ -45,16 +51,16 @@ class ExactIndex:
         self._dim = checks.integer("dim", dim, at_least=1)
         self._device = torch.device(device)
         self._vectors = torch.empty(0, dim, device=self._device)
-        self._columns = Columns.of([], 0)
-        self._new: list[Tensor] = []  # added, and not yet in the one tensor
+        self._columns = Columns.checked([], 0)
+        self._pending: list[Tensor] = []  # added, not yet part of _vectors
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector."""
+        """Length of the vectors."""
         return self._dim
 
     def __len__(self) -> int:
-        self._settle()
+        self._merge_pending()
         return len(self._columns)
 
     def add(
@@ -64,21 +70,20 @@ class ExactIndex:
         labels: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Put vectors in, or others in the place of those with the same ids."""
-        rows = vectors, ids, labels, attributes
-        more, columns = checked_rows(self._dim, *rows, device=self._device)
-        self._columns = self._columns.with_more(columns)
-        self._new.append(more)
+        """Add vectors; a vector whose id is in the index replaces the old one."""
+        more, columns = check_rows(self._dim, vectors, ids, labels, attributes, device=self._device)
+        self._columns = self._columns.append(columns)
+        self._pending.append(more)
 
-    def _settle(self) -> None:
-        """Bring what was added into one tensor, by id; of one id the last."""
-        if not self._new:
+    def _merge_pending(self) -> None:
+        """Merge added vectors into one tensor, sorted by id; the last vector of an id counts."""
+        if not self._pending:
             return
-        whole = torch.cat([self._vectors, *self._new])
-        self._new = []
+        merged = torch.cat([self._vectors, *self._pending])
+        self._pending = []
         backwards = self._columns.ids[::-1]
         last = len(backwards) - 1 - np.unique(backwards, return_index=True)[1]
-        self._keep(whole, last)
+        self._keep(merged, last)
 
     def _keep(self, vectors: Tensor, rows: Any) -> None:
         if not np.array_equal(rows, np.arange(len(vectors))):
@@ -90,40 +95,40 @@ class ExactIndex:
         self._rows = Rows(vectors, inverse, vectors, lengths, None)
 
     def delete(self, ids: Any) -> int:
-        """Take vectors out; how many there were."""
-        self._settle()
-        gone = np.isin(self._columns.ids, numbers("ids", ids))
-        if gone.any():
-            self._keep(self._vectors, np.flatnonzero(~gone))
-        return int(gone.sum())
+        """Remove vectors; returns how many of the ids were in the index."""
+        self._merge_pending()
+        removed = np.isin(self._columns.ids, check_ids("ids", ids))
+        if removed.any():
+            self._keep(self._vectors, np.flatnonzero(~removed))
+        return int(removed.sum())
 
-    def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> Found:
-        """Ids and cosines of the k nearest of each query."""
+    def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> SearchResult:
+        """Ids and cosines of the k nearest vectors of each query."""
         checks.integer("k", k, at_least=1)
-        self._settle()
-        asked = unit_vectors(queries, self._dim, self._device, name="queries")
-        ids, cosines = nothing_found(len(asked), k)
-        places = None
+        self._merge_pending()
+        vectors = unit_vectors(queries, self._dim, self._device, name="queries")
+        ids, cosines = empty_result(len(vectors), k)
+        allowed = None
         if where is not None:
-            fits = np.flatnonzero(self._columns.allowed(where))
-            places = torch.from_numpy(fits).to(self._device)
-        count = min(k, len(self._columns) if places is None else len(places))
+            matches = np.flatnonzero(self._columns.allowed(where))
+            allowed = torch.from_numpy(matches).to(self._device)
+        count = min(k, len(self._columns) if allowed is None else len(allowed))
         if count:
-            finder = _Finder(self._rows, places)
-            for at in range(0, len(asked), QUERIES):
-                exact, rows = finder.nearest(asked[at : at + QUERIES], count)
-                ids[at : at + QUERIES, :count] = self._columns.ids[rows.cpu().numpy()]
-                cosines[at : at + QUERIES, :count] = exact.cpu().numpy()
+            finder = _Finder(self._rows, allowed)
+            for at in range(0, len(vectors), QUERY_BLOCK):
+                exact, rows = finder.nearest(vectors[at : at + QUERY_BLOCK], count)
+                ids[at : at + QUERY_BLOCK, :count] = self._columns.ids[rows.cpu().numpy()]
+                cosines[at : at + QUERY_BLOCK, :count] = exact.cpu().numpy()
         return ids, cosines
 
     def save(self, file: str | Path) -> None:
         """Write vectors, ids, labels and attributes to a .npz file."""
-        self._settle()
+        self._merge_pending()
         write_arrays(file, {"vectors": self._vectors.cpu().numpy(), **self._columns.arrays()})
 
     @classmethod
     def load(cls, file: str | Path, *, device: str | torch.device = "cpu") -> ExactIndex:
-        """What `save` wrote."""
+        """The index in a file by `save`."""
         arrays = read_arrays(file, ("vectors", "ids", "labels"))
         index = cls(arrays["vectors"].shape[1], device=device)
         columns = Columns.from_arrays(arrays)
@@ -133,18 +138,18 @@ class ExactIndex:
 
 
 class _Finder:
-    """The nearest rows, or the nearest of those at some places."""
+    """Finds the nearest of all rows, or of the allowed ones."""
 
-    def __init__(self, rows: Rows, places: Tensor | None) -> None:
+    def __init__(self, rows: Rows, allowed: Tensor | None) -> None:
         self.rows = rows
-        self.places = places
-        self.total = len(rows) if places is None else len(places)
+        self.allowed = allowed
+        self.total = len(rows) if allowed is None else len(allowed)
         self.space = Space("cosine", rows.given[:1])
         self.step = BLOCK.get(rows.given.device.type, BLOCK["cpu"])
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Exact cosines and rows, (queries, k)."""
-        rough, rows = self._candidates(queries, min(k + SPARE, self.total))
+        rough, rows = self._candidates(queries, min(k + EXTRA, self.total))
         each = torch.arange(len(queries), device=queries.device)[:, None].expand_as(rows)
         exact = self._exact(queries, each.flatten(), rows.flatten()).view_as(rough)
         exact, rows = self._ordered(exact, rows, k)
@@ -159,35 +164,35 @@ class _Finder:
         return exact, rows
 
     def _tables(self, queries: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Fast cosines of all queries to a block of rows, and the rows."""
+        """Float32 cosines of all queries to a block of rows, and these rows."""
         vectors = self.rows.fast
         for at in range(0, self.total, self.step):
             end = min(at + self.step, self.total)
-            if self.places is None:
+            if self.allowed is None:
                 part, block = torch.arange(at, end, device=queries.device), vectors[at:end]
             else:
-                part = self.places[at:end]
+                part = self.allowed[at:end]
                 block = vectors[part]
             with torch.autocast(queries.device.type, enabled=False):
                 yield queries @ block.T, part
 
     def _candidates(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` highest fast cosines and their rows."""
+        """The `count` highest float32 cosines and their rows."""
         best = queries.new_empty(len(queries), 0)
         rows = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
         for table, part in self._tables(queries):
             values, found = table.topk(min(count, len(part)), dim=1)
             best, rows = torch.cat([best, values], 1), torch.cat([rows, part[found]], 1)
             if best.shape[1] > count:
-                best, places = best.topk(count, dim=1)
-                rows = rows.gather(1, places)
+                best, kept = best.topk(count, dim=1)
+                rows = rows.gather(1, kept)
         return best, rows
 
     def _exact(self, queries: Tensor, each: Tensor, rows: Tensor) -> Tensor:
         return self.space.pairs(self.space.rows(queries), each, self.rows, rows)
 
     def _ordered(self, exact: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The first k by cosine; those that differ by rounding alone by row, which is by id."""
+        """The first k by cosine; cosines equal up to rounding are ordered by row, that is by id."""
         exact, order = exact.sort(dim=1, descending=True)
         rows = rows.gather(1, order)
         apart = exact[:, :-1] - exact[:, 1:] > self.space.slack(exact[:, :-1])

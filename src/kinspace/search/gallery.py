@@ -1,16 +1,19 @@
-"""The pictures a model searches in: their table and its index.
+"""The gallery: the pictures a model searches in, as a table with an index.
+
+Files in a run folder:
 
 gallery.npz       the EmbeddingTable
-search.json       which search, where it is not the exact one; its own files are beside it
+search.json       the kind of index, if it is not the exact one
+search-faiss.npz, search-milvus.json    that index
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -20,29 +23,45 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
 from kinspace.embeddings import EmbeddingTable
-from kinspace.search import (
-    SEARCHES,
-    ExactIndex,
-    FaissIndex,
-    Index,
-    MilvusIndex,
-    Reranked,
-    Where,
+from kinspace.inference.answers import Added, Neighbor
+from kinspace.search.class_votes import (
+    ClusterClassifier,
+    class_variance,
+    nearest_class,
+    soft_knn,
 )
-from kinspace.search.answers import Added, Neighbor
-from kinspace.search.class_votes import Clusters, class_variance, nearest_class, soft_knn
-from kinspace.search.faiss_index import check_enough
-from kinspace.search.milvus_requests import check_server
+from kinspace.search.exact import ExactIndex
+from kinspace.search.faiss_index import FaissIndex, check_training_size
+from kinspace.search.index import Index, Where
+from kinspace.search.milvus import MilvusIndex
+from kinspace.search.milvus_client import check_server
+from kinspace.search.reranked import Reranked
 
-__all__ = ["FILE", "Gallery", "check_search"]
+__all__ = ["FILE", "INDEXES", "Gallery", "IndexOptions", "check_index"]
 
-FILE, SEARCH = "gallery.npz", "search.json"
+INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
+    "exact": ExactIndex,
+    "faiss": FaissIndex,
+    "milvus": MilvusIndex,
+}
+
+FILE, INDEX_FILE = "gallery.npz", "search.json"
 FILES = {"faiss": "search-faiss.npz", "milvus": "search-milvus.json"}
-LOADERS: dict[str, Callable[[Path], Index]] = {"faiss": FaissIndex.load, "milvus": MilvusIndex.load}
+
+
+class IndexOptions(TypedDict, total=False):
+    """Options of an index: `kind` of faiss; `uri`, `name`, `token`, `index_type` of Milvus."""
+
+    kind: str
+    effort: int
+    uri: str | Path
+    name: str | None
+    token: str | None
+    index_type: str
 
 
 class Gallery:
-    """A table and the index of its rows.
+    """A table and an index of its rows.
 
     >>> table = EmbeddingTable(np.eye(2), [0, 1], ids=("a", "b"), class_names=("io", "luna"))
     >>> Gallery(table).near(np.array([0.1, 1.0]), 1)[0].class_name
@@ -56,48 +75,49 @@ class Gallery:
         self.backend = backend
         self._device = device
         self._index: Index | None = None
-        self._clusters: Clusters | None = None
+        self._clusters: ClusterClassifier | None = None
 
     @property
     def index(self) -> Index:
-        """The search over the rows; the exact one is made when it is first needed."""
+        """The index of the rows; an exact one is built when it is first needed."""
         if self._index is None:
             self._index = ExactIndex(self.table.dim, device=self._device)
-            self._fill(range(len(self.table)))
+            self._add_to_index(range(len(self.table)))
         return self._index
 
-    def build(self, folder: Path, backend: str, **options: Any) -> None:
-        """Make the index anew by one of SEARCHES; options are those of its class."""
-        make = checks.lookup("search", backend, SEARCHES)
-        if backend == "exact":
-            options = {"device": self._device, **options}
-        if backend == "milvus":
-            self._index = _empty_milvus(folder, self.table.dim, options)
+    def build(self, folder: Path, backend: str, **options: Unpack[IndexOptions]) -> None:
+        """Build a new index, one of INDEXES; the options are those of its class."""
+        checks.lookup("index", backend, INDEXES)
+        given: dict[str, Any] = {**options}
+        if backend == "faiss":
+            self._index = self._with_full_vectors(FaissIndex(self.table.dim, **given))
+        elif backend == "milvus":
+            self._index = _new_milvus_index(folder, self.table.dim, given)
         else:
-            self._index = self._exact_in_the_end(make(self.table.dim, **options))
+            self._index = ExactIndex(self.table.dim, device=self._device, **given)
         self.backend = backend
-        self._fill(range(len(self.table)))
+        self._add_to_index(range(len(self.table)))
         if isinstance(self._index, MilvusIndex):
             self._index.publish()
 
-    def _exact_in_the_end(self, index: Index) -> Index:
-        """An index of codes alone, put in order by the table; any other as it is."""
+    def _with_full_vectors(self, index: Index) -> Index:
+        """An index of compressed vectors re-ranked with the table; any other index unchanged."""
         if isinstance(index, FaissIndex) and index.kind == "ivf_pq":
             return Reranked(index, lambda rows: self.table.vectors[rows])
         return index
 
-    def _fill(self, rows: Sequence[int]) -> None:
-        table, places = self.table, np.asarray(rows)
+    def _add_to_index(self, rows: Sequence[int]) -> None:
+        table, ids = self.table, np.asarray(rows)
         assert self._index is not None
         columns = None
         if table.attributes is not None:
-            has = table.attributes[places] > 0.5
-            columns = {name: has[:, i] for i, name in enumerate(table.attribute_names)}
-        labels = None if table.labels is None else table.labels[places]
-        self._index.add(table.vectors[places], places, labels, columns)
+            values = table.attributes[ids] > 0.5
+            columns = {name: values[:, i] for i, name in enumerate(table.attribute_names)}
+        labels = None if table.labels is None else table.labels[ids]
+        self._index.add(table.vectors[ids], ids, labels, columns)
 
     def row_of(self, picture: str | int) -> int:
-        """The row of a picture by its id; a row as it is, if there is one."""
+        """The row of a picture, given its id or row."""
         if isinstance(picture, str):
             return checks.lookup("picture", picture, self._rows)
         if not 0 <= checks.integer("picture", picture, at_least=0) < len(self.table):
@@ -115,23 +135,23 @@ class Gallery:
         where: Where | None = None,
         same: float | None = None,
     ) -> list[Neighbor]:
-        """The k rows nearest to a vector. same: from which cosine on two are of one kind."""
-        wanted = None if where is None else self._where(where)
-        ids, cosines = self.index.search(np.asarray(vector)[None], k, where=wanted)
+        """The k rows nearest to a vector. same: the threshold for two pictures of one class."""
+        by_label = None if where is None else self._with_labels(where)
+        ids, cosines = self.index.search(np.asarray(vector)[None], k, where=by_label)
         return [
             self._neighbor(row, cosine, same)
             for row, cosine in zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
             if row >= 0
         ]
 
-    def _where(self, where: Where) -> Where:
-        """Class names as labels."""
-        numbers = {name: label for label, name in enumerate(self.table.class_names or ())}
+    def _with_labels(self, where: Where) -> Where:
+        """A filter with labels instead of class names."""
+        label_of = {name: label for label, name in enumerate(self.table.class_names or ())}
         found: dict[str, Any] = {}
         for name, values in where.items():
             if name == "class":
                 names = values if isinstance(values, (list, tuple)) else [values]
-                found["label"] = [checks.lookup("class", str(each), numbers) for each in names]
+                found["label"] = [checks.lookup("class", str(each), label_of) for each in names]
             else:
                 found[checks.lookup("attribute", name, self._filters)] = values
         return found
@@ -158,14 +178,14 @@ class Gallery:
         return class_variance(self.table)
 
     def soft_knn(self, near: Sequence[Neighbor]) -> tuple[str, float]:
-        """The class with most votes of the neighbors, and its share of them."""
+        """The class with the most votes of the neighbors, and its share."""
         return soft_knn(near, self._variance)
 
     def knc(self, vector: NDArray[Any], options: Mapping[str, Any]) -> tuple[str, float]:
-        """The class by the nearest clusters, and its probability; options as in recipe.index."""
+        """The class by the nearest clusters, and its probability; options: recipe.index."""
         if self._clusters is None:
-            self._clusters = Clusters.of(self.table, options)
-        label, share = self._clusters.vote(vector)
+            self._clusters = ClusterClassifier.fit(self.table, options)
+        label, share = self._clusters.classify(vector)
         return self.table.class_name(label), share
 
     def add(
@@ -175,12 +195,15 @@ class Gallery:
         paths: Sequence[str | None],
         limit: float | None,
     ) -> list[Added]:
-        """Put rows in under class names; what became of each class."""
+        """Add rows with class names; returns what was added to each class.
+
+        limit: the threshold `known`, from which on two classes are confusable.
+        """
         before = self.table
         if before.labels is None or before.class_names is None:
             raise ValueError("add: expected a gallery with class names, got one without")
         classes = tuple(dict.fromkeys(names))
-        said = [
+        added = [
             nearest_class(before, name, vectors[[each == name for each in names]], limit)
             for name in classes
         ]
@@ -195,82 +218,81 @@ class Gallery:
             before.attribute_names,
             classes,
         )
-        index = self.index  # of the rows before
+        index = self.index  # built of the rows before, if there is none
         self.table = EmbeddingTable.concat([before, more])
         self._index = index
-        self._fill(range(len(before), len(self.table)))
+        self._add_to_index(range(len(before), len(self.table)))
         self._clusters = None
         for name in ("_variance", "_rows"):
             self.__dict__.pop(name, None)
-        return said
+        return added
 
     def save(self, folder: Path) -> None:
-        """Write the table, and the index where it is not the exact one, to a run folder."""
+        """Write the table, and the index unless it is exact, to a run folder."""
         write_atomically(folder / FILE, self.table.save)
         if self.backend == "exact":
-            (folder / SEARCH).unlink(missing_ok=True)
+            (folder / INDEX_FILE).unlink(missing_ok=True)
             return
         self.index.save(folder / FILES[self.backend])
-        write_json(folder / SEARCH, {"search": self.backend, "rows": len(self.table)})
+        write_json(folder / INDEX_FILE, {"search": self.backend, "rows": len(self.table)})
 
     @staticmethod
     def load(folder: Path, device: str | torch.device = "cpu") -> Gallery:
-        """The gallery of a run folder."""
+        """The gallery in a run folder."""
         gallery = Gallery(EmbeddingTable.load(folder / FILE), device=device)
-        path = folder / SEARCH
+        path = folder / INDEX_FILE
         if not path.exists():
             return gallery
         try:
             about = json.loads(path.read_text(encoding="utf-8"))
             gallery.backend, rows = str(about["search"]), about["rows"]
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{path}: expected what to search by, got {error!r}") from None
-        read = checks.lookup("search", gallery.backend, LOADERS)
-        gallery._index = gallery._exact_in_the_end(read(folder / FILES[gallery.backend]))
+            raise ValueError(f"{path}: expected the kind of an index, got {error!r}") from None
+        file = folder / checks.lookup("index", gallery.backend, FILES)
+        gallery._index = gallery._with_full_vectors(INDEXES[gallery.backend].load(file))
         if not rows == len(gallery.table) == len(gallery._index):
             raise ValueError(
                 f"{path}: expected an index of the {len(gallery.table)} pictures of the gallery, "
-                f"got one of {len(gallery._index)}; make it anew with: kinspace index {folder}"
+                f"got one of {len(gallery._index)}; build it again with: kinspace index {folder}"
             )
         return gallery
 
 
-def check_search(backend: str, options: Mapping[str, Any], count: int) -> None:
-    """Whether a search of so many pictures can be made; a ValueError if not.
+def check_index(backend: str, options: Mapping[str, Any], count: int) -> None:
+    """Raise a ValueError if an index of `count` pictures cannot be built.
 
-    Asked before they are embedded, which may take hours.
+    To be called before the pictures are embedded, which may take hours.
 
-    >>> check_search("faiss", {"kind": "ivf_pq"}, 10)
+    >>> check_index("faiss", {"kind": "ivf_pq"}, 10)
     Traceback (most recent call last):
-    ValueError: ivf_pq: expected at least 9,984 vectors in the first `add`, to learn from, got 10;
+    ValueError: ivf_pq: expected at least 9,984 vectors in the first `add`, to train on, got 10;
     use kind 'hnsw' or the exact search, which is fast for so few
     """
-    checks.lookup("search", backend, SEARCHES)
+    checks.lookup("index", backend, INDEXES)
     if backend == "faiss":
-        check_enough(FaissIndex(1, **options).kind, count)
+        check_training_size(FaissIndex(1, **options).kind, count)
     if backend == "milvus" and "://" in str(options.get("uri", "")):
         check_server(str(options["uri"]), options.get("name"), options.get("token"))
 
 
-def _empty_milvus(folder: Path, dim: int, options: Mapping[str, Any]) -> MilvusIndex:
-    """The next version of the collection, to be put behind the name when it is full."""
-    options = dict(options)
-    uri = options.pop("uri", folder / "milvus.db")
+def _new_milvus_index(folder: Path, dim: int, options: Mapping[str, Any]) -> MilvusIndex:
+    """The next version of the collection, to be published when it is full."""
+    options = {"uri": folder / "milvus.db", **options}
     try:
-        old = MilvusIndex(uri, **options)
-    except ValueError:  # there is none of that name yet
-        return MilvusIndex(uri, dim, **options)
-    return old.next_version(dim)
+        current = MilvusIndex(**options)
+    except ValueError:  # the name is new
+        return MilvusIndex(dim=dim, **options)
+    return current.next_version(dim)
 
 
 def _new_ids(taken: Sequence[str], paths: Sequence[str | None]) -> tuple[str, ...]:
-    """A name each: that of its file, numbered where there is one already."""
-    used, made = set(taken), []
+    """An id each: the name of its file, numbered if it is taken."""
+    used, ids = set(taken), []
     for path in paths:
         plain = Path(path).name if path else "added"
         name, number = plain, 2
         while name in used:
             name, number = f"{plain} {number}", number + 1
         used.add(name)
-        made.append(name)
-    return tuple(made)
+        ids.append(name)
+    return tuple(ids)

@@ -18,7 +18,7 @@ from kinspace.inference.dataset import Progress, embed_dataset
 from kinspace.inference.loading import load
 from kinspace.inference.model import Model
 from kinspace.search.exact import ExactIndex
-from kinspace.search.gallery import Gallery, check_search
+from kinspace.search.gallery import Gallery, check_index
 from kinspace.search.index import recall_against_exact
 from kinspace.search.thresholds import calibrate
 from kinspace.training.data_parts import split_names
@@ -43,11 +43,11 @@ def index_run(
     data: by default what the run was trained and tested on. Each of its pictures has the attribute
     part=train, part=validation or part=test, and the thresholds are set on the validation classes.
     Of other data only the table and the index are made; thresholds that are there stay.
-    backend, options: one of SEARCHES, and what its class takes. reading: batch_size, workers.
+    backend, options: one of INDEXES, and the options of its class. reading: batch_size, workers.
     """
     model = run if isinstance(run, Model) else load(run, device)
     dataset = _opened(model, data)
-    check_search(backend, options or {}, len(dataset))
+    check_index(backend, options or {}, len(dataset))
     table = embed_dataset(model, dataset, progress=progress, **reading)
     part = parts_of_run(dataset, model.about)
     if part is not None:

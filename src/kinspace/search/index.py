@@ -1,4 +1,4 @@
-"""What every search has in common: vectors with a number each go in, the nearest come out."""
+"""The interface of all indexes: vectors with ids are added, the nearest are found."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from kinspace._core import checks
 from kinspace.evaluation.metric_inputs import Vectors
 
-__all__ = ["Found", "Index", "Where", "nothing_found", "recall_against_exact"]
+__all__ = ["Index", "SearchResult", "Where", "empty_result", "recall_against_exact"]
 
 Value = bool | int | float | str
 Where = Mapping[str, Value | Sequence[Value]]
-Found = tuple[NDArray[np.int64], NDArray[np.float32]]
+SearchResult = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 
 class Index(Protocol):
-    """Vectors by number, searched by cosine.
+    """Vectors with ids, searched by cosine similarity.
 
-    An id is a whole number from 0 on, such as the row of an EmbeddingTable. A filter (`where`) says
-    which values are wanted: {"label": [3, 5], "striped": True} takes what fits every entry.
+    An id is a non-negative integer, such as a row of an EmbeddingTable. A filter (`where`) lists
+    the allowed values: {"label": [3, 5], "striped": True} selects what matches every entry.
     """
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector."""
+        """Length of the vectors."""
 
     def add(
         self,
@@ -39,36 +39,36 @@ class Index(Protocol):
     ) -> None:
         """Put vectors in, or others in the place of those with the same ids.
 
-        labels: a whole number each. attributes: by name, a column of one value each.
+        labels: one integer per vector. attributes: by name, one value per vector.
         """
 
-    def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> Found:
+    def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> SearchResult:
         """Ids and cosines of the k nearest of each query, both (queries, k), nearest first.
 
-        Where there are fewer, or an approximate search has found fewer, the rest is -1 and -inf.
+        If there are fewer, or an approximate search finds fewer, the rest is -1 and -inf.
         """
 
     def delete(self, ids: Any) -> int:
-        """Take vectors out; how many there were."""
+        """Remove vectors; returns how many of the ids were in the index."""
 
     def save(self, file: str | Path) -> None:
-        """Write what `load` of the same class takes."""
+        """Write a file for `load` of the same class."""
 
     def __len__(self) -> int:
         """The number of vectors."""
 
 
-def nothing_found(queries: int, k: int) -> Found:
-    """Ids and cosines to be filled with what a search finds.
+def empty_result(queries: int, k: int) -> SearchResult:
+    """Ids and cosines of a search that finds nothing, to be filled in.
 
-    >>> nothing_found(1, 2)
+    >>> empty_result(1, 2)
     (array([[-1, -1]]), array([[-inf, -inf]], dtype=float32))
     """
     return np.full((queries, k), -1, np.int64), np.full((queries, k), -np.inf, np.float32)
 
 
 def recall_against_exact(index: Index, exact: Index, queries: Vectors, k: int = 10) -> float:
-    """The share of the true k nearest that an approximate search finds, over all queries.
+    """The share of the true k nearest that an approximate index finds, over all queries.
 
     >>> from kinspace.search.exact import ExactIndex
     >>> whole, part = ExactIndex(2), ExactIndex(2)

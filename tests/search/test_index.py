@@ -1,4 +1,4 @@
-"""Laws that hold for every search, against a loop in float64."""
+"""Laws that hold for every index, against a loop in float64."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kinspace.search import (
-    SEARCHES,
+    INDEXES,
     ExactIndex,
     FaissIndex,
     Index,
@@ -29,14 +29,14 @@ gpu = pytest.param(
 
 @pytest.fixture(params=["exact", gpu, "faiss", "file", server])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    """Each search; the exact one on a GPU too, and Milvus on a server, if there is one."""
+    """Each index; the exact one on a GPU too, and Milvus on a server, if available."""
     with ExitStack() as opened:
 
         def new(dim: int) -> Index:
             if request.param == "gpu":
                 return ExactIndex(dim, device="cuda")
-            if request.param in SEARCHES:
-                return SEARCHES[request.param](dim)
+            if request.param in INDEXES:
+                return INDEXES[request.param](dim)
             index = opened.enter_context(milvus_place(request.param, tmp_path)).open(dim)
             opened.callback(index.close)
             return index
@@ -55,8 +55,8 @@ def nearest(x: Any, query: Any, k: int, ids: Any) -> list[int]:
     return [i for _, i in sorted(zip([-c for c in cosines], ids, strict=True))][:k]
 
 
-def test_the_registry_has_every_search() -> None:
-    assert {"exact": ExactIndex, "faiss": FaissIndex, "milvus": MilvusIndex} == SEARCHES
+def test_the_registry_has_every_index() -> None:
+    assert {"exact": ExactIndex, "faiss": FaissIndex, "milvus": MilvusIndex} == INDEXES
 
 
 def test_finds_the_nearest_with_their_cosines(make: Make) -> None:
@@ -161,14 +161,17 @@ def test_a_saved_index_finds_the_same(make: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((np.ones((2, 5)), [0, 1]), "vectors: expected 3 columns, as many as the index has, got 5"),
-        ((np.ones((2, 3)), [0]), r"ids: expected 2 whole numbers, one a vector, got int64 \(1,\)"),
-        ((np.ones((2, 3)), [0, 0]), "ids: expected a number of its own for each vector, got one"),
+        ((np.ones((2, 5)), [0, 1]), "vectors: expected 3 columns, the dim of the index, got 5"),
+        ((np.ones((2, 3)), [0]), r"ids: expected 2 integers, one per vector, got int64 \(1,\)"),
+        ((np.ones((2, 3)), [0, 0]), "ids: expected a different number for each vector, got one"),
         ((np.ones((2, 3)), [0, -1]), "ids: expected 0 or more, got -1"),
-        ((np.ones((2, 3)), [0.5, 1]), "ids: expected 2 whole numbers"),
+        ((np.ones((2, 3)), [0.5, 1]), "ids: expected 2 integers"),
         ((np.full((2, 3), np.nan), [0, 1]), "vectors: expected finite numbers, got NaN"),
         ((np.ones((1, 3)), [0], None, {"label": [1]}), "expected another name than 'label'"),
-        ((np.ones((1, 3)), [0], None, {"a": [1, 2]}), "attribute 'a': expected 1 numbers or words"),
+        (
+            (np.ones((1, 3)), [0], None, {"a": [1, 2]}),
+            "attribute 'a': expected 1 numbers",
+        ),
     ],
 )
 def test_says_what_is_wrong(make: Make, arguments: Any, said: str) -> None:
