@@ -301,7 +301,7 @@ def test_nothing_in_a_folder_runs_as_code(folder: Path) -> None:
         ("gallery.npz", "x", r"gallery\.npz"),
         ("threshold.json", "[]", r"threshold\.json: expected thresholds, got another file"),
         ("threshold.json", '{"same": 1}', r"threshold\.json: expected thresholds"),
-        ("search.json", '{"search": "fais", "rows": 3}', "unknown search 'fais'; did you mean"),
+        ("search.json", '{"search": "fais", "rows": 3}', "unknown index 'fais'; did you mean"),
         ("search.json", "{}", r"search\.json: expected the kind of an index"),
     ],
 )

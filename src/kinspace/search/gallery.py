@@ -23,7 +23,7 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference.answers import Added, Neighbor
+from kinspace.search.answers import Added, Neighbor
 from kinspace.search.class_votes import (
     ClusterClassifier,
     class_variance,
