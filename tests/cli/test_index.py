@@ -21,13 +21,13 @@ def test_prints_the_recall_of_an_approximate_search(tmp_path: Path) -> None:
         (["--kind", "hnsw"], "--kind: expected with --backend faiss only"),
         (
             ["--backend", "faiss", "--kind", "ivf_pq"],
-            "at least 9,984 vectors in the first `add`, to learn from, got 1,797",
+            "at least 9,984 vectors in the first `add`, to train on, got 1,797",
         ),
         (["--backend", "faiss", "--kind", "flat"], "kind: expected one of"),
         (["--uri", "x.db"], "--uri: expected with --backend milvus only"),
         (["--name", "x"], "--name: expected with --backend milvus only"),
-        (["--backend", "milvus", "--uri", "http://localhost:1"], "name: expected one of your own"),
-        (["--backend", "fais"], "unknown search 'fais'; did you mean 'faiss'?"),
+        (["--backend", "milvus", "--uri", "http://localhost:1"], "name: expected one, since"),
+        (["--backend", "fais"], "unknown index 'fais'; did you mean 'faiss'?"),
     ],
     ids=" ".join,
 )
