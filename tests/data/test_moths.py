@@ -114,7 +114,7 @@ def test_pictures_are_neither_flat_nor_burnt_out(drawn: Moths) -> None:
 def test_the_moth_fills_a_good_part_of_the_picture() -> None:
     for species in species_catalog()[::7]:
         rng = np.random.default_rng(3)
-        moth = moths.meet(species, rng)
+        moth = moths.sample_individual(species, rng)
         _, cover = paint_moth(species, moth, 48, rng).layers()
         assert 0.1 < cover.mean() < 0.75
         assert cover.max() <= 1 + 1e-5
@@ -150,7 +150,7 @@ def test_attributes_agree_with_the_species(drawn: Moths) -> None:
 def test_every_species_can_be_described_in_the_vocabulary() -> None:
     for species in species_catalog(MOST_SPECIES):
         for morph in species.morphs:
-            moth = moths.meet(species, np.random.default_rng(0))
+            moth = moths.sample_individual(species, np.random.default_rng(0))
             words = moths.describe(species, dataclasses.replace(moth, morph=morph))
             assert all(words[column] in VOCABULARY[column] for column in words)
             assert words.keys() == VOCABULARY.keys()
@@ -158,7 +158,7 @@ def test_every_species_can_be_described_in_the_vocabulary() -> None:
 
 def test_backgrounds_postures_and_wear_all_occur() -> None:
     species, rng = species_catalog(5)[-1], np.random.default_rng(0)
-    seen = [moths.meet(species, rng) for _ in range(200)]
+    seen = [moths.sample_individual(species, rng) for _ in range(200)]
     assert {moth.background for moth in seen} == set(BACKGROUNDS)
     assert {moth.pose.posture for moth in seen} == set(POSTURES)
     assert {moth.wear for moth in seen} == set(WEAR)
@@ -168,7 +168,7 @@ def test_backgrounds_postures_and_wear_all_occur() -> None:
 def paint(number: int, morph: int = 0, size: int = 32) -> np.ndarray:
     """The moth alone, every species and morph in the same pose and light."""
     species = species_catalog(number + 1)[number]
-    moth = moths.meet(species_catalog(1)[0], np.random.default_rng(5))
+    moth = moths.sample_individual(species_catalog(1)[0], np.random.default_rng(5))
     moth = dataclasses.replace(moth, morph=species.morphs[morph], wear="fresh")
     color, _ = paint_moth(species, moth, size, np.random.default_rng(0)).layers()
     return color

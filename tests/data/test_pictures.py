@@ -11,9 +11,12 @@ from PIL import Image, features
 
 from kinspace.data import archives, pictures
 from kinspace.data.archives import ArchivePictures
-from kinspace.data.pictures import ArrayPictures, FilePictures, PictureSubset, decode
+from kinspace.data.dataset import Dataset
+from kinspace.data.pictures import ArrayPictures, FilePictures, PictureSubset, decode, fingerprint
+from kinspace.data.standard.picture_files import JoinedArchives
 from kinspace.data.unreadable import UnreadablePicture
 from odd_pictures import BAD, ODD, bomb, corners, encoded, scene, write_bad, write_odd
+from photo_set import path_of
 
 
 def _decoded(data: bytes) -> Image.Image:
@@ -172,3 +175,28 @@ def test_a_locked_file_says_permission_denied(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(UnreadablePicture, match="Permission denied"):
         FilePictures([path]).read(0)
+
+
+def test_fingerprints_follow_the_content_of_arrays_archives_and_parts(
+    photos: Dataset, tmp_path: Path
+) -> None:
+    array = np.zeros((3, 8, 8), np.uint8)
+    before = fingerprint(ArrayPictures(array))
+    assert fingerprint(ArrayPictures(array.copy())) == before
+    array[2, 0, 0] = 1
+    assert fingerprint(ArrayPictures(array)) != before
+    assert fingerprint(PictureSubset(ArrayPictures(array), [0, 1, 2])) == fingerprint(
+        ArrayPictures(array)
+    )
+    archive = tmp_path / "set.zip"
+    archive.write_bytes(b"one")
+    one = fingerprint(ArchivePictures(archive, ["a.jpg"]))
+    assert fingerprint(ArchivePictures(archive, ["b.jpg"])) != one
+    joined = JoinedArchives([ArchivePictures(archive, ["a.jpg"])], [(0, 0)])
+    assert fingerprint(joined) == one
+    archive.write_bytes(b"other")
+    assert fingerprint(ArchivePictures(archive, ["a.jpg"])) != one
+    assert fingerprint(joined) == one  # the archive was asked when it was opened, and not again
+    whole = fingerprint(photos.pictures)
+    os.utime(path_of(photos, 3), ns=(1, 1))
+    assert fingerprint(photos.pictures) != whole

@@ -170,8 +170,8 @@ def test_what_cannot_be_divided_says_so() -> None:
         official(one)
 
 
-def test_a_mask_is_not_taken_for_places() -> None:
+def test_a_mask_is_refused() -> None:
     data = _dataset([0, 0, 1])
-    with pytest.raises(ValueError, match="expected places, got a mask"):
+    with pytest.raises(ValueError, match="expected numbers, got a mask"):
         data.subset(data.labels == 1)
     assert len(data.subset((data.labels == 1).nonzero().flatten())) == 1

@@ -1,7 +1,7 @@
-"""From pictures as they come to data sets, their parts, and batches.
+"""Data sets: loading, checks, splits, transforms, caches and loaders.
 
-    data = load_dataset("photos/")     # or a table, an archive, a standard set, "digits", "moths"
-    result = check(data)            # what is wrong with it
+    data = load_dataset("photos/")  # or a table, an archive, a standard set, "digits", "moths"
+    result = check(data)            # lists what is wrong
     split = zero_shot(data)         # split.train, split.test
     settings = TransformSettings(size=224, resize=256)
     cache = cache_in_memory(data, settings)

@@ -1,8 +1,8 @@
 """Zip and tar archives (also .gz, .bz2, .xz), read in place.
 
 An archive holds a folder of class folders, or a table (.csv, .tsv) beside its pictures: one table
-at the top makes it the second. A single folder around everything, as most programs make, is looked
-through. In a tar the pictures stay in the archive's order, so that one pass reads them all.
+at the top makes it the second. A single folder around everything, as most programs make, is
+skipped. In a tar the pictures stay in the archive's order, so that one pass reads them all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kinspace.data.unreadable import UnreadablePicture
 __all__ = ["ArchivePictures", "from_archive", "is_archive", "open_archive", "read_member"]
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-MOST_BYTES = 1_000_000_000  # a larger file in an archive is taken for a decompression bomb
+MOST_BYTES = 1_000_000_000  # a larger member counts as a decompression bomb
 _Archive = zipfile.ZipFile | tarfile.TarFile
 _Opened = tuple[int, _Archive, dict[str, tarfile.TarInfo]]  # the number: of the process
 _BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
@@ -67,12 +67,12 @@ class ArchivePictures:
         return self._stamp
 
     def _open_here(self) -> tuple[_Archive, dict[str, tarfile.TarInfo]]:
-        # a handle that crossed a fork would share its position with the parent's
+        # after a fork, the handle would share its position with the parent's
         if self._opened is None or self._opened[0] != os.getpid():
             archive = open_archive(self._archive)
             infos: dict[str, tarfile.TarInfo] = {}
             if isinstance(archive, tarfile.TarFile):
-                # by name a tar is searched from its end, member by member
+                # to find a name, tarfile searches all members from the end
                 infos = {info.name: info for info in archive.getmembers()}
             self._opened = (os.getpid(), archive, infos)
         return self._opened[1:]
@@ -168,7 +168,7 @@ def _members(
 ) -> tuple[dict[PurePosixPath, str], list[PurePosixPath]]:
     """Files and folders that are no clutter: a zip's sorted, a tar's in its order.
 
-    A file's path leads to its name in the archive, which may be spelled otherwise: ./luna/1.jpg.
+    Files map their path to their name in the archive, which may differ: ./luna/1.jpg.
     """
     if isinstance(opened, zipfile.ZipFile):
         listed = sorted((info.filename, info.is_dir()) for info in opened.infolist())

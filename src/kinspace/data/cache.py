@@ -1,17 +1,16 @@
-"""Decoded pictures, kept: uint8 (pictures, 3, resize, resize), in memory, on disk or on the GPU.
+"""Decoded pictures: uint8 (pictures, 3, resize, resize), in memory, on disk or on the GPU.
 
 Decoding is most of a loader's work and the same in every epoch. A cache holds the squares that
 `kinspace.data.transforms.Square` makes; the random part of a transform is done on them, a batch at
 a time (`kinspace.data.dataloader.CachedLoader`). CUB's 11,788 pictures at 256 pixels take 2.3 GB.
 
-On disk a cache is a folder: `pictures.npy`, mapped and not read, and `header.json`, which says what
-of. It appears in one piece or not at all, and it is never overwritten: where the pictures have
-changed (names, sizes and times of the files; the content of arrays), or resize or fit are others,
-opening it is an error.
+On disk a cache is a folder: `pictures.npy`, which is mapped, not read, and `header.json`, which
+identifies the pictures and settings. It is written completely or not at all, and never overwritten:
+where the pictures have changed (names, sizes and times of files; the content of arrays), or resize
+or fit differ, opening it is an error.
 
-A cache holds all pictures of its data set. Every picture is read before it is there, so bad ones
-are known, all of them at once, before the first step of a training. The parts of a split share one
-cache of the whole set:
+A cache holds all pictures of its data set. Making it reads every picture, so that one error lists
+all unreadable ones before training starts. The parts of a split share one cache of the whole set:
 
     cache = cache_in_memory(data, settings)
     split = zero_shot(data)
@@ -56,7 +55,7 @@ _FEW = 500  # pictures; for fewer, starting processes takes longer than reading
 class PictureCache:
     """The squares of a data set and its labels, made by `cache_in_memory` or `cache_on_disk`.
 
-    Processes that are given a cache share its memory: nothing is copied.
+    Passed to another process, a cache shares its memory: nothing is copied.
 
     >>> from kinspace.data.built_in import digits_dataset
     >>> digits = digits_dataset()
@@ -66,7 +65,7 @@ class PictureCache:
     (3, 1797, True)
     """
 
-    pictures: Tensor  # uint8 (squares, 3, resize, resize); of a part, those of the whole set
+    pictures: Tensor  # uint8 (squares, 3, resize, resize); a part has those of the whole set
     labels: Tensor  # (pictures,)
     fit: str
     folder: Path | None = None
@@ -99,7 +98,7 @@ class PictureCache:
         return replace(self, labels=part.labels.to(self.labels.device), rows=rows)
 
     def rows_of(self, places: Tensor) -> Tensor:
-        """Where in `pictures` the squares of the pictures at these places are; on the CPU."""
+        """The rows of these pictures in `pictures`, on the CPU."""
         return places if self.rows is None else self.rows[places]
 
     def squares(self, places: Sequence[int] | Tensor) -> Tensor:
@@ -108,7 +107,7 @@ class PictureCache:
         return self.pictures.index_select(0, rows.to(self.pictures.device))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.folder is not None:  # mapped again, where it would be copied
+        if self.folder is not None:  # the other process maps the file instead of receiving a copy
             return _mapped, (self.folder, self.labels, self.fit, self.rows)
         return PictureCache, (self.pictures, self.labels, self.fit, None, self.rows)
 
@@ -122,7 +121,7 @@ def cache_in_memory(
 ) -> PictureCache:
     """Decode all pictures into shared memory. `UnreadablePictures` lists those that cannot be read.
 
-    workers: processes to read with; 1 reads in this one. Default: one a core for large sets.
+    workers: processes to read with; 1 reads in this one. By default one per CPU for large sets.
 
     >>> from kinspace.data.dataset import from_names
     >>> from kinspace.data.pictures import ArrayPictures
@@ -146,9 +145,9 @@ def cache_on_disk(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> PictureCache:
-    """Open the cache in `folder`, after making it where there is none.
+    """Open the cache in `folder`; make it first if there is none.
 
-    A cache of other pictures, or of other settings, is a ValueError that says what differs.
+    A cache of other pictures or settings raises a ValueError that lists the differences.
 
     >>> from kinspace.data.dataset import from_names
     >>> from kinspace.data.pictures import ArrayPictures
@@ -181,7 +180,7 @@ def _mapped(folder: Path, labels: Tensor, fit: str, rows: Tensor | None = None) 
 
 
 def _check_header(folder: Path, expected: dict[str, Any]) -> None:
-    advice = f"remove {folder} to make it anew, or name another folder"
+    advice = f"remove {folder} to make it again, or name another folder"
     try:
         found = dict(json.loads((folder / "header.json").read_text()))
         length = (folder / "pictures.npy").stat().st_size
@@ -208,14 +207,16 @@ def _make(
     workers: int | None,
     progress: Progress | None,
 ) -> None:
-    """Fill a folder beside the final one, bring it to the disk, and only then give it its name."""
+    """Fill a temporary folder beside the final one, flush it to disk, then rename it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
     try:
         file = part / "pictures.npy"
         shape = (header["pictures"], 3, header["resize"], header["resize"])
         np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and a crash when mapped
+        if hasattr(
+            os, "posix_fallocate"
+        ):  # a full disk is an error here, but a crash in mapped memory
             with file.open("r+b") as stream:
                 os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
         square = Square(header["resize"], header["fit"])
@@ -223,11 +224,11 @@ def _make(
         (part / "header.json").write_text(json.dumps(header, indent=1) + "\n")
         for path in (file, part / "header.json", part):
             to_disk(path)
-        part.chmod(0o777 & ~_umask())  # a temporary folder is its maker's alone
+        part.chmod(0o777 & ~_umask())  # others may not read a temporary folder
         try:
             part.rename(folder)
         except OSError:
-            if not folder.exists():  # else another process was first: its cache is as good
+            if not folder.exists():  # otherwise another process has made the same cache first
                 raise
         to_disk(folder.parent)
     finally:
@@ -241,7 +242,7 @@ def _umask() -> int:
 
 
 def _check_shared_memory(needed: int) -> None:
-    """Memory beyond the limit would kill the process at the first write, without a word."""
+    """Check the limit: beyond it the first write would kill the process without a message."""
     free = shutil.disk_usage(_SHARED_MEMORY).free if _SHARED_MEMORY.exists() else needed
     if needed > free:
         raise ValueError(
@@ -259,11 +260,11 @@ def decode_squares(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write the square of each picture to its row of `target`; then raise if some were bad.
+    """Write the square of each picture to its row of `target`; raise at the end if some are bad.
 
     target: uint8 (pictures, 3, resize, resize), or a .npy file of that. With several workers a
         tensor has to be in shared memory.
-    workers: processes; by default one a core, or none but this one for few pictures.
+    workers: processes; by default one per CPU, or this one alone for few pictures.
 
     >>> import torch
     >>> from kinspace.data.pictures import ArrayPictures
@@ -296,7 +297,7 @@ def decode_squares(
 def _write(
     target: Tensor | Path, pictures: Pictures, square: Square, places: range
 ) -> tuple[int, dict[int, UnreadablePicture]]:
-    """How many pictures were dealt with, and the bad ones among them."""
+    """The number of pictures processed, and the bad ones among them."""
     rows: NDArray[np.uint8]
     rows = np.load(target, mmap_mode="r+") if isinstance(target, Path) else target.numpy()
     bad = {}

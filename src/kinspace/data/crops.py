@@ -1,9 +1,9 @@
 """Crop, mirror, enlarge and normalize whole batches of squares on their device.
 
-The transforms of `kinspace.data.transforms` again, for pictures that are decoded already. A crop
+These are the transforms of `kinspace.data.transforms` for decoded pictures. A crop
 is four numbers, one row of a (4, batch) table each: the side the square is enlarged to, top and
-left of the crop in it, and 1 where it is mirrored. They are drawn apart from their use, on the
-CPU, so that a seed gives the same crops on every device.
+left of the crop in it, and 1 where it is mirrored. They are drawn on
+the CPU, so that a seed gives the same crops on every device.
 
 For the same four numbers the result is that of torchvision's resize, crop and horizontal_flip: to
 the bit where nothing is enlarged, else to the rounding of float32 (tests/data/test_transforms.py).
@@ -25,7 +25,7 @@ __all__ = ["augmented_views", "center_crops", "crop_batch", "random_crops", "to_
 
 
 def random_crops(draws: NDArray[np.float64], settings: TransformSettings) -> Tensor:
-    """As `train_transform` draws them: side, top, left and mirrored, each uniform.
+    """Crops as of `train_transform`: side, top, left and mirrored, each uniform.
 
     draws: numbers in 0 .. 1, 1 not among them, four for each crop, (4, count).
 
@@ -82,7 +82,9 @@ def crop_batch(
         images = _unit(_cut(squares, places, crops, settings.size))
     mean, std = to_device(torch.tensor([settings.mean, settings.std]), images.device)  # (3,) each
     images = images.sub_(mean[:, None, None]).div_(std[:, None, None])
-    return images.contiguous(memory_format=layout)  # last: on a CPU all before it is faster so
+    return images.contiguous(
+        memory_format=layout
+    )  # last, because the steps before are faster in this layout on a CPU
 
 
 def _unit(squares: Tensor) -> Tensor:
@@ -123,13 +125,13 @@ def _steps(size: int, like: Tensor) -> Tensor:
 
 
 def to_device(table: Tensor, device: torch.device) -> Tensor:
-    """A small table on the device, without waiting for what the device is doing.
+    """A small table on the device, copied without waiting for the device's work.
 
     >>> to_device(torch.tensor([1, 2]), torch.device("cpu"))
     tensor([1, 2])
     """
     if device.type == "cuda":
-        table = table.pin_memory()  # from other memory a copy waits for all work before it
+        table = table.pin_memory()  # from other memory a copy waits for all earlier work
     return table.to(device, non_blocking=True)
 
 

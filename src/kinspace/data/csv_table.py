@@ -5,7 +5,7 @@
     split   (optional)   its official part: train, val, test
     role    (optional)   query or gallery, for pictures of the test part
     others  (optional)   attributes: numbers from 0 to 1, or words, which become one column each,
-                         "color=red"; an empty cell is none of the words
+                         "color=red"; an empty cell has 0 in all of them
 
 The names of the columns may be in any case and order. A picture is listed once. The delimiter is
 a tab in a .tsv file; elsewhere whichever of comma, semicolon and tab is most frequent in the first
@@ -37,7 +37,7 @@ _ROLES = ("query", "gallery")
 
 @dataclass(frozen=True)
 class Table:
-    """What a table says of each picture."""
+    """The columns of a table, one entry per picture."""
 
     paths: tuple[str, ...]
     labels: tuple[str, ...]
@@ -80,7 +80,7 @@ def dataset_of(table: Table, pictures: Pictures, *, name: str) -> Dataset:
 
 
 def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = None) -> Table:
-    r"""What the bytes of a table say; `where` is its file's name.
+    r"""The table in these bytes; `where` is its file's name.
 
     >>> read_table(b"label;path;split\nluna;1.jpg;train\n", where="moths.csv")
     Table(paths=('1.jpg',), labels=('luna',), parts=('train',), attributes=None)
@@ -107,7 +107,7 @@ def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = Non
 
 
 def refuse_missing(missing: Sequence[str], count: int, where: str) -> None:
-    """Stop if pictures that a table lists are not there."""
+    """Raise an error if pictures of a table are missing."""
     if missing:
         raise ValueError(
             f"{where}: expected all of the {count} pictures it lists, got {len(missing)} missing: "
@@ -121,7 +121,7 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # there, but unreadable: the check names the reason
+        return True  # it exists but cannot be accessed: the check gives the reason
     return True
 
 

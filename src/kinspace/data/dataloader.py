@@ -1,20 +1,20 @@
 """Batches of (images, labels, indices) for training and evaluation, on their device.
 
 Two loaders with one interface. `CachedLoader` takes decoded pictures from a cache and crops whole
-batches on the device; `PictureLoader` reads the files anew in each epoch, by workers, for sets too
-large for a cache. Both are given the batches of indices by a batch sampler, or for an evaluation
-by `sequential_batches`.
+batches on the device; `PictureLoader` reads the files in each epoch, by workers, for sets too large
+for a cache. Both take their batches of indices from a batch sampler, or for an evaluation from
+`sequential_batches`.
 
-What a sample's crop is comes from the seed, the number of the batch since the start of the run, and
-the sample: not from which worker, device or process made it, and not from what was drawn before.
-So a run that goes on from a saved state sees the same crops, and so do several processes:
+The crop of a sample depends on the seed, the number of the batch since the start of the run, and
+the sample: not on the worker, device or process, nor on what was drawn before. So a resumed run
+has the same crops, and so have several processes:
 
     for images, labels, indices in loader:
         step(images, labels)
         sampler.advance()
         checkpoint["sampler"], checkpoint["loader"] = sampler.state_dict(), loader.state_dict()
 
-A batch counts as given when the loop has got it; those that were made ahead are made again.
+A batch counts when the loop has received it; those prefetched and not received are made again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kinspace.data.transforms import TransformSettings
 
 __all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader", "sequential_batches"]
 
-_AHEAD = 2  # batches on their way to the GPU while the model works
+_PREFETCHED = 2  # batches on their way to the GPU while the model computes
 _IN_FLIGHT = 6  # batches that are made or being worked on, at most
 
 
@@ -64,9 +64,9 @@ class IndexBatches(Protocol):
 def sequential_batches(
     count: int, batch_size: int, *, rank: int = 0, world_size: int = 1
 ) -> list[list[int]]:
-    """All samples in their order, for an evaluation: batches of `batch_size`, then the rest.
+    """All samples in order, for an evaluation: batches of `batch_size`, the last one smaller.
 
-    Of several processes each has a run of neighbors, as `kinspace.samplers.sharding` cuts a batch.
+    Each of several processes has a contiguous range, as in `kinspace.samplers.sharding`.
 
     >>> sequential_batches(5, 2)
     [[0, 1], [2, 3], [4]]
@@ -82,7 +82,7 @@ def sequential_batches(
 class CachedLoader:
     """Batches from decoded pictures: random crops in training, center crops with `train=False`.
 
-    For a GPU the next batches are made while the model works. A cache on the GPU,
+    On a GPU the next batches are made while the model computes. A cache on the GPU,
     `cache.to("cuda")`, leaves nothing to copy.
 
     >>> from kinspace.data.cache import cache_in_memory
@@ -118,7 +118,7 @@ class CachedLoader:
         self._train = train
         self._device = _device(device)
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._given = SampleRNG(seed)
+        self._rng = SampleRNG(seed)
         here = cache.pictures.device
         if here.type != "cpu" and here != self._device:
             raise ValueError(f"device: expected {here}, that of the cache, got {self._device}")
@@ -127,44 +127,44 @@ class CachedLoader:
         return len(self._sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        numbered = enumerate(self._sampler, self._given.batches)
+        numbered = enumerate(self._sampler, self._rng.batches)
         if self._device.type == "cuda":
-            batches = self._ahead(numbered)
+            batches = self._prefetch(numbered)
         else:
             batches = (self._batch(number, indices) for number, indices in numbered)
         for batch in batches:
-            self._given.batches += 1
+            self._rng.batches += 1
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """How far the run is: after a step, that of the next batch."""
-        return self._given.state_dict()
+        """The seed and the number of batches so far."""
+        return self._rng.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the crops of the next batch."""
-        self._given.load_state_dict(state)
+        """Continue with the crops of the next batch."""
+        self._rng.load_state_dict(state)
 
     def _batch(self, number: int, indices: list[int]) -> Batch:
         settings, count, squares = self._settings, len(indices), self._cache.pictures
         places = torch.tensor(indices)
         rows = self._cache.rows_of(places)
         if self._train:
-            crops = random_crops(self._given.uniform(number, indices, 4), settings)
+            crops = random_crops(self._rng.uniform(number, indices, 4), settings)
         else:
             crops = center_crops(count, settings)
         labels = self._labels[places]
         if squares.device != self._device:
-            squares = _staged(squares, rows).to(self._device, non_blocking=True)
+            squares = _pinned(squares, rows).to(self._device, non_blocking=True)
             rows = torch.arange(count)
         table = to_device(torch.stack([places, labels, rows, *crops]), self._device)  # (7, batch)
         images = crop_batch(squares, table[2], table[3:], settings, layout=self._layout)
         return Batch(images, labels=table[1], indices=table[0])
 
-    def _ahead(self, numbered: Iterator[tuple[int, list[int]]]) -> Iterator[Batch]:
-        """Make batches on a thread and a stream of their own, before they are asked for.
+    def _prefetch(self, numbered: Iterator[tuple[int, list[int]]]) -> Iterator[Batch]:
+        """Make batches in advance, on a thread and a stream of their own.
 
-        The host may be far ahead of a busy GPU. A batch is begun when the GPU has done with the
-        one `_IN_FLIGHT` before it, so that no more than these take memory.
+        The host may be far ahead of a busy GPU. A batch starts when the GPU has finished the one
+        `_IN_FLIGHT` before it, so that no more than these take memory.
         """
         side = _side_stream(self._device)
 
@@ -178,16 +178,16 @@ class CachedLoader:
 
         with ThreadPoolExecutor(1, thread_name_prefix="kinspace-batches") as thread:
             waiting: deque[Future[tuple[Batch, torch.cuda.Event]]] = deque()
-            used: deque[torch.cuda.Event] = deque()  # the ends of what was done with the last ones
+            used: deque[torch.cuda.Event] = deque()  # the ends of the last steps
             for number, indices in numbered:
-                room = used.popleft() if len(used) >= _IN_FLIGHT - _AHEAD else None
+                room = used.popleft() if len(used) >= _IN_FLIGHT - _PREFETCHED else None
                 waiting.append(thread.submit(make, number, indices, room))
-                if len(waiting) > _AHEAD:
-                    yield _received(*waiting.popleft().result())
+                if len(waiting) > _PREFETCHED:
+                    yield _synchronized(*waiting.popleft().result())
                     used.append(torch.cuda.Event(blocking=True))
                     used[-1].record(torch.cuda.current_stream(self._device))
             while waiting:
-                yield _received(*waiting.popleft().result())
+                yield _synchronized(*waiting.popleft().result())
 
 
 class PictureLoader:
@@ -216,15 +216,15 @@ class PictureLoader:
     ) -> None:
         checks.integer("workers", workers, at_least=0)
         self._device = _device(device)
-        self._given = SampleRNG(seed)
-        self._seeds = _SeededIndices(batch_sampler, self._given)
+        self._rng = SampleRNG(seed)
+        self._seeds = _SeededIndices(batch_sampler, self._rng)
         self._loader: data.DataLoader[Any] = data.DataLoader(
             _SeededPictures(dataset.with_transform(transform)),
             batch_sampler=self._seeds,
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=self._device.type == "cuda",
-            generator=torch.Generator(),  # else each epoch takes a number from the global one
+            generator=torch.Generator(),  # by default each epoch would draw from the global one
         )
 
     def __len__(self) -> int:
@@ -232,31 +232,31 @@ class PictureLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         for columns in self._loader:
-            self._given.batches += 1
+            self._rng.batches += 1
             yield Batch(*(column.to(self._device, non_blocking=True) for column in columns))
 
     def state_dict(self) -> dict[str, int]:
-        """How far the run is: after a step, that of the next batch."""
-        return self._given.state_dict()
+        """The seed and the number of batches so far."""
+        return self._rng.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the crops of the next batch."""
-        self._given.load_state_dict(state)
+        """Continue with the crops of the next batch."""
+        self._rng.load_state_dict(state)
 
 
 class _SeededIndices(data.Sampler[list[tuple[int, int]]]):
-    """Batches of (index, seed): the numbers are drawn here, in the one process that counts."""
+    """Batches of (index, seed): seeds are drawn in the process that counts the batches."""
 
-    def __init__(self, batches: IndexBatches, given: SampleRNG) -> None:
+    def __init__(self, batches: IndexBatches, rng: SampleRNG) -> None:
         self._batches = batches
-        self._given = given
+        self._rng = rng
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for number, indices in enumerate(self._batches, self._given.batches):
-            seeds = self._given.seeds(number, indices)
+        for number, indices in enumerate(self._batches, self._rng.batches):
+            seeds = self._rng.seeds(number, indices)
             yield list(zip(indices, seeds.tolist(), strict=True))
 
 
@@ -280,18 +280,18 @@ def _device(device: str | torch.device) -> torch.device:
 
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all loaders: the memory that a stream has used is kept for that stream."""
+    """One stream for all loaders, because torch reserves a stream's memory for that stream."""
     return torch.cuda.Stream(device)
 
 
-def _staged(pictures: Tensor, rows: Tensor) -> Tensor:
+def _pinned(pictures: Tensor, rows: Tensor) -> Tensor:
     """Some pictures in pinned memory, from which the GPU copies by itself."""
     staged = torch.empty((len(rows), *pictures.shape[1:]), dtype=torch.uint8, pin_memory=True)
     return torch.index_select(pictures, 0, rows, out=staged)
 
 
-def _received(batch: Batch, made: torch.cuda.Event) -> Batch:
-    """Hand a batch over to the stream of the model."""
+def _synchronized(batch: Batch, made: torch.cuda.Event) -> Batch:
+    """Make the stream of the model wait for the batch."""
     stream = torch.cuda.current_stream(batch.images.device)
     stream.wait_event(made)
     for column in batch:

@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils import data
 
+from kinspace._core.text import plural
 from kinspace.data.pictures import Pictures, PictureSubset
 
 __all__ = ["Attributes", "Dataset", "from_names", "natural_order"]
@@ -24,9 +25,9 @@ __all__ = ["Attributes", "Dataset", "from_names", "natural_order"]
 
 @dataclass(frozen=True, eq=False)  # tensors have no single answer to ==
 class Attributes:
-    """What is known of each picture besides its class: a name a column, a value in 0 .. 1.
+    """Attributes of each picture besides its class: one column per name, values in 0 .. 1.
 
-    One of several words for a thing is a column of its own, "color=brown".
+    A categorical attribute has one column per value, "color=brown".
 
     >>> Attributes(("striped", "color=brown"), torch.tensor([[1.0, 0.0]])).values.shape
     torch.Size([1, 2])
@@ -72,9 +73,9 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     transform: Callable[[Image.Image], Any] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        """In a line: a set has thousands of labels and names."""
+        """One line, without the thousands of labels and names."""
         count, classes = len(self.pictures), len(self.class_names)
-        words = [f"{count:,} picture{'s' * (count > 1)} of {classes:,} class{'es' * (classes > 1)}"]
+        words = [f"{plural(count, 'picture')} of {plural(classes, 'class', 'classes')}"]
         if self.attributes is not None:
             words.append(f"{len(self.attributes.names)} attributes")
         words += [f"{number:,} {part}" for part, number in Counter(self.parts or ()).items()]
@@ -118,16 +119,14 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
         return len(self.class_names)
 
     def with_transform(self, transform: Callable[[Image.Image], Any] | None) -> Dataset:
-        """The same pictures through another transform."""
+        """The same pictures with another transform."""
         return replace(self, transform=transform)
 
     def subset(self, indices: Sequence[int] | Tensor) -> Dataset:
-        """The pictures at the given places, in that order, as a data set of their own."""
+        """The pictures with these indices, in that order, as a data set of its own."""
         places = torch.as_tensor(indices)
         if places.dtype == torch.bool:
-            raise ValueError(
-                "indices: expected places, got a mask; pass mask.nonzero().flatten() for it"
-            )
+            raise ValueError("indices: expected numbers, got a mask; pass mask.nonzero().flatten()")
         places = places.long()
         kept, labels = self.labels[places].unique(return_inverse=True)
         old = kept.tolist()
@@ -143,7 +142,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
         )
 
     def indices_in(self, whole: Dataset) -> Tensor:
-        """Where the pictures of this part are in the data set it was taken from.
+        """The indices of these pictures in the data set they were taken from.
 
         >>> from kinspace.data.built_in import digits_dataset
         >>> digits = digits_dataset()

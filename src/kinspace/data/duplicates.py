@@ -1,10 +1,10 @@
-"""Pictures that are the same, or nearly: resized, re-encoded, a little lighter.
+"""Find pictures that are the same, or nearly: resized, re-encoded, a little lighter.
 
 Two pictures match if their 16 x 16 thumbnails differ by an RMS of at most 8 of 255 levels, and of
 at most 1/5 of the smaller contrast of the two (so that pale pictures are not all alike).
 The search is exact: the RMS of 8 x 8 gray block means is never more than that of the thumbnails,
-nor is the difference along one direction, so both rule pairs out without losing any. Pictures are
-sorted along their principal direction, and only those within reach on it are compared.
+nor is the difference along one direction, so both exclude pairs without missing any. Pictures are
+sorted along their principal direction, and only those close enough on it are compared.
 A mirrored, turned or cropped copy is another picture.
 """
 
@@ -21,7 +21,7 @@ THUMBNAIL = 16  # pixels a side
 MOST_DIFFERENCE = 8.0  # RMS over the thumbnail, in levels of 255
 MOST_OF_CONTRAST = 0.2
 _BLOCK = 512  # rows compared at a time
-_PAIRS = 4096  # pairs looked at closely at a time
+_PAIRS = 4096  # pairs compared exactly at a time
 
 Floats = NDArray[np.float32]
 
@@ -73,7 +73,7 @@ def _matches(thumbnails: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
         end = int(np.searchsorted(along, along[rows][-1] + reach[rows].max() + 1, side="right"))
         columns = slice(start, end)
         distances = squares[rows, None] + squares[columns] - 2 * coarse[rows] @ coarse[columns].T
-        # the product of large norms rounds: look closer rather than miss one
+        # the product of large norms is rounded; the tolerance keeps pairs for the exact test
         near = distances <= np.minimum(reach[rows, None], reach[columns]) ** 2 + 4
         a, b = np.stack(np.nonzero(np.triu(near, k=1))) + start  # both count from start
         for i, j in _confirmed(flat, limits, a, b):

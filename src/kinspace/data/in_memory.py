@@ -1,4 +1,4 @@
-"""Data sets that are in memory already: arrays of pictures, or any data set of (input, label).
+"""Data sets from arrays of pictures, or from any map-style data set of (input, label).
 
 The inputs of the second kind, rows of a table, spectra, encoded sentences, take the place of
 pictures, so that splits, samplers and loaders work on them as they are.
@@ -63,7 +63,7 @@ def from_arrays(
 
 
 class Samples(Protocol):
-    """A map-style data set as PyTorch has them."""
+    """A map-style data set, as in PyTorch."""
 
     def __len__(self) -> int:
         """The number of samples."""
@@ -73,7 +73,7 @@ class Samples(Protocol):
 
 
 class SampleInputs:
-    """The inputs of another data set in the place of pictures."""
+    """The inputs of another data set, in place of pictures."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
@@ -82,7 +82,7 @@ class SampleInputs:
         return len(self._samples)
 
     def name(self, index: int) -> str:
-        """What to call a sample."""
+        """The name of a sample."""
         return f"sample {index}"
 
     def read(self, index: int) -> Any:
@@ -90,12 +90,12 @@ class SampleInputs:
         return self._samples[index][0]
 
     def stamp(self, index: int) -> object:
-        """Nothing is known that would tell whether a sample has changed."""
+        """None: a change of a sample is not detected."""
         return None
 
 
 def from_samples(samples: Samples, *, name: str = "samples") -> Dataset:
-    """A `Dataset` of the samples; labels are numbered anew, in their order.
+    """A `Dataset` of the samples; classes are the labels in rising order.
 
     Labels are taken from the attribute `labels` or `targets`, from the second tensor of a
     TensorDataset, or else by reading every sample once.

@@ -1,10 +1,10 @@
-"""Class folders, told from paths alone: the same rules for a folder on disk and for an archive.
+"""Class folders, found from paths alone: the same rules for a folder on disk and an archive.
 
     photos/<class>/<picture>              one folder a class
     photos/<part>/<class>/<picture>       official parts above: train, test, val, query, gallery
 
 The second reading is taken when every top folder has the name of a part. What lies in folders
-within a class folder belongs to the class. Hidden files and the clutter that desktops leave
+within a class folder belongs to the class. Hidden files and the clutter that desktop programs leave
 (names that start with a dot, Thumbs.db, desktop.ini, __MACOSX) are no pictures and are left out;
 every other file is a picture, whatever its extension: if it is not, the check says so.
 """
@@ -20,7 +20,7 @@ from kinspace._core.text import first_few
 __all__ = ["PARTS", "Layout", "arrange", "is_clutter", "part_name"]
 
 CLUTTER = ("thumbs.db", "desktop.ini", "__macosx")
-# What a part may be called, and what we call it.
+# The names of parts in folders and tables, and ours.
 PARTS = {
     "train": "train",
     "training": "train",
@@ -52,7 +52,7 @@ def is_clutter(name: str) -> bool:
 
 
 def part_name(name: str) -> str | None:
-    """The part a word stands for.
+    """The official part for a folder's name or a word of a table.
 
     >>> part_name("Validation"), part_name("birds")
     ('val', None)

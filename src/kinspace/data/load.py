@@ -107,12 +107,12 @@ def _standard(name: str, folder: str, sets: Mapping[str, Callable[[Path], Datase
 def _not_found(text: str, sets: Mapping[str, Callable[[Path], Dataset]]) -> ValueError:
     if text in sets:
         return ValueError(
-            f"cannot open {text!r}: it is a standard set, and those are not built in; say where "
-            f"it is, {text}:FOLDER"
+            f"cannot open {text!r}: it is a standard set, and those are not built in; give "
+            f"its folder, {text}:FOLDER"
         )
     path = Path(text).expanduser()
     known = [*BUILT_IN_SETS, *(f"{name}:FOLDER" for name in sets)]
-    # beside a misspelled path lies the right one
+    # the files beside a misspelled path
     try:
         beside = {str(path.parent / entry.name): entry for entry in path.parent.iterdir()}
     except OSError:

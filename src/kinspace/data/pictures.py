@@ -1,9 +1,9 @@
-"""Pictures as they come, from files and arrays, to upright RGB; `archives.py` reads archives.
+"""Read pictures from files and arrays as upright RGB; `archives.py` reads archives.
 
-Whatever the file holds (CMYK, 16 bit, palette, alpha, EXIF orientation, several frames) becomes one
-8-bit RGB picture: the first frame, turned upright, transparent parts over white. Its `info` says
-what the file held: "mode" (as Pillow calls it) and "frames". What cannot be read raises
-`UnreadablePicture` with the picture's name and the reason; nothing is skipped here.
+Every format (CMYK, 16 bit, palette, alpha, EXIF orientation, several frames) becomes one 8-bit RGB
+picture: the first frame, turned upright, transparent parts over white. Its `info` has the file's
+"mode" (as in Pillow) and number of "frames". A picture that cannot be read raises
+`UnreadablePicture` with its name and the reason; none is skipped here.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ MOST_PIXELS = 100_000_000  # a larger picture is taken for a decompression bomb
 
 
 class Pictures(Protocol):
-    """A numbered collection of pictures. May be copied to other processes."""
+    """A numbered collection of pictures, which may be copied to other processes."""
 
     def __len__(self) -> int:
         """The number of pictures."""
 
     def name(self, index: int) -> str:
-        """What to call a picture when talking to people: its path, its place in an archive."""
+        """The name of a picture in messages: its path, or archive and member."""
 
     def read(self, index: int) -> Image.Image:
-        """The picture, upright RGB; `UnreadablePicture` if that cannot be had."""
+        """The picture as upright RGB; raises `UnreadablePicture` if it cannot be read."""
 
     def stamp(self, index: int) -> object:
-        """What changes when the picture does, known without reading a file: its size and time."""
+        """A value that changes with the picture, without reading the file: its size and time."""
 
 
 def decode(stream: IO[bytes], name: str) -> Image.Image:
@@ -64,7 +64,7 @@ def decode(stream: IO[bytes], name: str) -> Image.Image:
     """
     try:
         with warnings.catch_warnings():
-            # Pillow's own bomb limit is a warning; broken EXIF and the like are not our business
+            # Pillow's own bomb limit is a warning; warnings on broken EXIF do not matter here
             warnings.simplefilter("ignore")
             picture = Image.open(stream)
             if picture.width * picture.height > MOST_PIXELS:
@@ -75,7 +75,7 @@ def decode(stream: IO[bytes], name: str) -> Image.Image:
             }
             picture.load()
             upright = _rgb(ImageOps.exif_transpose(picture))
-            upright.info = kind  # what the file held; profiles and previews only weigh
+            upright.info = kind  # of the file; without profiles and previews, which take memory
             return upright
     except UnreadablePicture:
         raise
@@ -131,7 +131,7 @@ class FilePictures:
         return self._paths[index].as_posix().removeprefix(self._above)
 
     def path(self, index: int) -> Path:
-        """Where the picture is on disk."""
+        """The path of a picture."""
         return self._paths[index]
 
     def read(self, index: int) -> Image.Image:
@@ -146,7 +146,7 @@ class FilePictures:
 
 
 def size_and_time(path: Path) -> tuple[int, int]:
-    """Size and time of the last change of a file; that of none is -1, reading it says why."""
+    """Size and time of the last change of a file; -1 for one that cannot be accessed."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,8 @@
-"""Work on many pictures by several processes."""
+"""Map a function over many pictures with several processes.
+
+This is `concurrent.futures` and not joblib: joblib's workers get a copy of a shared tensor, which
+cannot be written to, receive all arguments with every part, and import torch one by one.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,16 @@ from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any, TypeVar
 
-from torch import multiprocessing  # whose tensors cross in shared memory
+from torch import multiprocessing  # passes tensors in shared memory
 
 __all__ = ["CHUNK", "chunks", "process_map"]
 
 Result = TypeVar("Result")
-CHUNK = 64  # pictures for a process at a time
+CHUNK = 64  # pictures per task
 
 
 def chunks(begin: int, end: int, workers: int) -> list[range]:
-    """Neighbors together (a packed archive is read in order), some for each of the workers.
+    """Ranges of neighbors, because archives are read in order, at least one per worker.
 
     >>> chunks(0, 5, workers=2)
     [range(0, 3), range(3, 5)]
@@ -34,18 +38,18 @@ def process_map(
 ) -> Iterator[Result]:
     """`task(part)` of each part, in their order.
 
-    The arguments that a task holds go to each process once, not with every part. what: what the
-    processes do, for the error when they cannot.
+    The arguments of the task are sent to each process once, not with every part.
+    what: a verb and its object for the error message, "read pictures".
     """
     if not parts:
         return
     context = _context(task.func.__module__)
     try:
         with ProcessPoolExecutor(
-            min(workers, len(parts)), context, initializer=_take, initargs=(task,)
+            min(workers, len(parts)), context, initializer=_set_task, initargs=(task,)
         ) as pool:
             with _without_script(task):
-                results = pool.map(_do, parts)  # starts the processes
+                results = pool.map(_run_task, parts)  # starts the processes
             yield from results
     except BrokenProcessPool as error:
         raise RuntimeError(
@@ -56,11 +60,10 @@ def process_map(
 
 @contextmanager
 def _without_script(task: partial[Any]) -> Iterator[None]:
-    """Start processes that do not import the script which is running.
+    """Start processes that do not import the running script.
 
-    They would run it again: a script that is not under `if __name__ == '__main__':` would start
-    processes without end, and does fail. Nothing of it is needed, unless a task holds something
-    that the script defines.
+    Importing runs it again: a script without `if __name__ == '__main__':` would start processes
+    without end. It is needed only where a task holds an object that the script defines.
     """
     script = sys.modules["__main__"]
     needed = any(type(argument).__module__ == "__main__" for argument in task.args)
@@ -76,10 +79,10 @@ def _without_script(task: partial[Any]) -> Iterator[None]:
 
 
 def _context(module: str) -> BaseContext:
-    # Not forked: the caller may have threads (torch does), and a fork would copy their locks.
+    # No plain fork: the caller may have threads (torch has), and a fork would copy their locks.
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    # what a worker needs, torch above all, is imported once, by a process from which all are forked
+    # modules, torch above all, are imported once, by the process that all workers are forked from
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, module])
     return context
@@ -88,10 +91,10 @@ def _context(module: str) -> BaseContext:
 _task: Callable[[Any], Any]  # of a worker process
 
 
-def _take(task: Callable[[Any], Any]) -> None:
+def _set_task(task: Callable[[Any], Any]) -> None:
     global _task  # noqa: PLW0603
     _task = task
 
 
-def _do(part: Any) -> Any:
+def _run_task(part: Any) -> Any:
     return _task(part)

@@ -1,10 +1,10 @@
 """Random numbers for a sample: by the seed, the number of the batch, and the sample alone.
 
-Not by what else is in the batch: processes that share a batch, and one that has it all, give a
-sample the same crop. A sample that is twice in a process's part of a batch has two crops.
+The rest of the batch has no influence: processes that share a batch, and one that has all of it,
+give a sample the same crop. A sample that is twice in a process's share has two crops.
 
-The numbers are a hash, as a counter-based generator makes them: the words are mixed one after the
-other by the finalizer of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), for all samples at once.
+This is a counter-based generator: a hash of the words, mixed one after the other by the finalizer
+of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), for all samples at once.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class SampleRNG:
         return state
 
     def state_dict(self) -> dict[str, int]:
-        """The seed and the batches given."""
+        """The seed and the number of batches so far."""
         return {"seed": self.seed, "batches": self.batches}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the batches given."""
+        """Continue after that number of batches."""
         if set(state) != {"seed", "batches"}:
             raise ValueError(
                 f"state_dict: expected the keys seed and batches, got {', '.join(state) or 'none'}"
@@ -74,7 +74,7 @@ class SampleRNG:
 
 
 def _repeats(samples: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """How often each sample has come up before its place.
+    """For each sample, how often it occurs before this place.
 
     >>> _repeats(np.array([7, 3, 7, 7], dtype=np.uint64))
     array([0, 0, 1, 2], dtype=uint64)

@@ -1,4 +1,4 @@
-"""Parts for training, validation and test that share nothing.
+"""Disjoint parts for training, validation and test.
 
 A `Split` holds the whole data set and ONE number for each picture: the part it is in. No picture
 can be in two parts, because it has one number; and where classes must not be shared, the number is
@@ -61,7 +61,7 @@ class Split:
             self._refuse_shared_classes()
 
     def _refuse_repeated_pictures(self) -> None:
-        # a data set may hold a picture twice (`subset([0, 0])`): then not in two parts
+        # a data set may have a picture twice (`subset([0, 0])`), but not in two parts
         part_of: dict[str, int] = {}
         for index, part in enumerate(self.assignment.tolist()):
             name = self.dataset.pictures.name(index)
@@ -79,7 +79,7 @@ class Split:
             raise ValueError(
                 f"split: expected every class in one part, got {len(mixed)} in several: "
                 f"{first_few([self.dataset.class_names[c] for c in mixed])}; "
-                "pass shares_classes=True if that is meant"
+                "pass shares_classes=True to allow that"
             )
 
     @property
@@ -94,12 +94,12 @@ class Split:
 
     @property
     def validation(self) -> Dataset:
-        """The part to choose by; an error if there is none."""
+        """The part to select a model on; an error if there is none."""
         return self._part(_VALIDATION)
 
     @property
     def test(self) -> Dataset:
-        """The part to judge by; an error if there is none."""
+        """The part to report results on; an error if there is none."""
         return self._part(_TEST)
 
     def _part(self, number: int) -> Dataset:
@@ -115,7 +115,7 @@ def zero_shot(dataset: Dataset, *, validation: float = 0.0, seed: int = 0) -> Sp
     """The first half of the classes to train, the second to test, as the papers do.
 
     Of an odd number the larger half trains. validation: this fraction of the training classes,
-    drawn by the seed, is held out to choose by.
+    drawn by the seed, is the validation part.
 
     >>> from kinspace.data.built_in import digits_dataset
     >>> zero_shot(digits_dataset()).test.class_names
@@ -192,7 +192,7 @@ def stratified(dataset: Dataset, fraction: float, *, seed: int) -> Split:
 def official(dataset: Dataset) -> Split:
     """The parts the data set came with: train, val, and the rest (test, query, gallery) to test.
 
-    The test part still knows which pictures are queries: `split.test.part("query")`.
+    The test part keeps the names of the parts: `split.test.part("query")`.
 
     >>> from kinspace.data.built_in import digits_dataset
     >>> official(digits_dataset())

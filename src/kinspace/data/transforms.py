@@ -1,18 +1,18 @@
-"""From a picture to the network's input, as the papers have it.
+"""From a picture to the network's input, as in the papers.
 
-A picture is first made a square of `resize` pixels, once and without chance (`fit`):
+A picture is first made a square of `resize` pixels, in one of three ways (`fit`), none random:
 
-- squash: both sides to `resize`, the proportions given up. ALMN: "processed into 256x256".
+- squash: both sides to `resize`, without keeping the proportions. ALMN: "processed into 256x256".
 - short: the square in the middle, as large as fits, to `resize`. The usual ImageNet test.
 - long: the longer side to `resize`, gray beside the rest. NRA: 256 pixels at the larger dimension,
   which can leave less than a crop on the other side; hence the gray.
 
-In training it is enlarged by a random factor of up to 1 + `rescale`, a crop of `size` is taken
-anywhere in it, and every second one is mirrored. At test the crop is the middle of the square, of
+In training it is enlarged by a random factor of up to 1 + `rescale`, cropped to `size` at a random
+place, and mirrored with probability 1/2. At test the crop is the middle of the square, of
 `test_size` pixels: with `test_size = resize` the whole square. Random crops and enlargement show
-things larger in training than at test; a larger test picture makes up for it (Touvron et al.,
+objects larger in training than at test; a larger test picture corrects that (Touvron et al.,
 Fixing the train-test resolution discrepancy, 2019).
-Then numbers in 0 .. 1, less the mean, over the standard deviation, a color each.
+Pixels in 0 .. 1 are then normalized by mean and standard deviation of each color.
 
 Magnet says "random input rescaling of up to 30 %, followed by jittering back to the original input
 size": `TransformSettings(size=224, resize=224, rescale=0.3)`. We enlarge only, since a smaller
@@ -34,7 +34,7 @@ from PIL import Image
 
 from kinspace._core import checks
 
-if TYPE_CHECKING:  # takes seconds to import, and a cache does without it
+if TYPE_CHECKING:  # takes seconds to import, and a cache does not need it
     from torchvision.transforms import v2
 
 __all__ = [
@@ -67,7 +67,7 @@ NORMALIZATIONS: dict[str, Normalization] = {
 
 @dataclass(frozen=True)
 class TransformSettings:
-    """All that decides what becomes of a picture: saved with a run, and restored from it.
+    """How a picture becomes an input: saved with a run, and restored from it.
 
     >>> almn = TransformSettings(size=227, mean=NORMALIZATIONS["caffe_googlenet"].mean)
     >>> TransformSettings.from_dict(almn.to_dict()) == almn
@@ -111,7 +111,7 @@ class TransformSettings:
         return int(self.resize * (1 + self.rescale) + 1e-9)
 
     def at_test(self) -> TransformSettings:
-        """The same without chance: `size` is that of the test's crop.
+        """The settings at test, without random steps: `size` is that of the test's crop.
 
         >>> TransformSettings(size=224, rescale=0.3, test_size=256).at_test().size
         256
@@ -120,12 +120,12 @@ class TransformSettings:
         return replace(self, size=side, test_size=None, mirror=False, rescale=0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON: what `from_dict` takes."""
+        """Plain values for JSON and `from_dict`."""
         return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TransformSettings:
-        """What `to_dict` gave; what is missing has its default, what is unknown is an error."""
+        """Settings from `to_dict`; missing keys have their defaults, unknown ones are errors."""
         known = [field.name for field in fields(cls)]
         if unknown := [key for key in values if key not in known]:
             raise ValueError(
@@ -137,7 +137,7 @@ class TransformSettings:
 
 @dataclass(frozen=True)
 class Square:
-    """Makes any picture a square; the part of the transforms without chance.
+    """Makes a picture a square: the part of the transforms that is not random.
 
     >>> Square(256, "long")(Image.new("RGB", (400, 300))).size
     (256, 256)
@@ -175,8 +175,8 @@ def _middle(picture: Image.Image) -> Image.Image:
 def train_transform(settings: TransformSettings | None = None) -> v2.Compose:
     """Square, random rescale, random crop, random mirror, normalize: a (3, size, size) tensor.
 
-    The chance is torch's global generator's, as in all of torchvision;
-    `kinspace.data.dataloader.PictureLoader` seeds it for each picture.
+    Random numbers are from torch's global generator, as in torchvision; `PictureLoader` of
+    `kinspace.data.dataloader` seeds it for each picture.
 
     >>> train_transform(TransformSettings(size=227))(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 227, 227])
@@ -199,7 +199,7 @@ def train_transform(settings: TransformSettings | None = None) -> v2.Compose:
 
 
 def eval_transform(settings: TransformSettings | None = None) -> v2.Compose:
-    """Square, center crop, normalize: a (3, side, side) tensor, without chance.
+    """Square, center crop, normalize: a (3, side, side) tensor, not random.
 
     The side is `test_size`, or else `size`.
 

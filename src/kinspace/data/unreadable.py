@@ -1,10 +1,10 @@
-"""Pictures that cannot be read: one of them, and all those of a data set."""
+"""Errors for pictures that cannot be read: of one picture, and of all in a data set."""
 
 from __future__ import annotations
 
 __all__ = ["UnreadablePicture", "UnreadablePictures"]
 
-LISTED = 20  # bad pictures named in the error; the rest is counted
+LISTED = 20  # bad pictures named in the error; of the others only the number
 ADVICE = "repair or remove them, or go on without them: --skip-bad"
 
 
@@ -17,7 +17,10 @@ class UnreadablePicture(ValueError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[UnreadablePicture], tuple[str, str]]:
-        return UnreadablePicture, (self.name, self.reason)  # it crosses from a loader's worker
+        return UnreadablePicture, (
+            self.name,
+            self.reason,
+        )  # for the way from a loader's worker process
 
 
 class UnreadablePictures(ValueError):

@@ -1,4 +1,4 @@
-"""The result of a check, for people: tables in a terminal, and the words of the report's page."""
+"""The result of a check as text: tables for a terminal, and facts for the report."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kinspace.data.validation import CheckResult
 
 __all__ = ["check_facts", "check_table", "check_verdict"]
 
-LISTED = 20  # rows of a kind; the rest is counted
+LISTED = 20  # rows of a table; of the others only the number
 
 
 def check_table(result: CheckResult) -> RenderableType:
-    """What to print: what is wrong, in full sentences and with names, above the numbers.
+    """The result for a terminal: the numbers, then tables of all problems.
 
     >>> from rich.console import Console
     >>> from kinspace.data.validation import check
@@ -56,7 +56,7 @@ def _numbers(result: CheckResult) -> Table:
 
 
 def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
-    """The numbers of a check: a name and a value each, in words.
+    """The numbers of a check as pairs of name and value.
 
     >>> from kinspace.data.validation import check
     >>> from kinspace.data.built_in import digits_dataset
@@ -81,7 +81,7 @@ def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
             f"{plural(result.animated, 'picture')}; only the first frame counts",
         )
     if result.repeats is None:
-        yield "duplicates", "not looked for"
+        yield "duplicates", "not searched for"
     elif result.repeats:
         yield (
             "repeats",
@@ -120,7 +120,7 @@ def _listing(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 
 def check_verdict(result: CheckResult) -> str:
-    """What is wrong, counted, in a few words.
+    """The number of problems of each kind in one line.
 
     >>> from kinspace.data.validation import check
     >>> from kinspace.data.built_in import digits_dataset

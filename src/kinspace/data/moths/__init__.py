@@ -14,7 +14,7 @@ from kinspace.data.moths.cache import load_moths
 from kinspace.data.moths.catalog import species_catalog
 from kinspace.data.moths.collection import Moths, draw_moths
 from kinspace.data.moths.drawing import Picture, draw_moth
-from kinspace.data.moths.individual import Individual, meet
+from kinspace.data.moths.individual import Individual, sample_individual
 from kinspace.data.moths.sheet import contact_sheet
 from kinspace.data.moths.species import Genus, Morph, Species
 
@@ -32,6 +32,6 @@ __all__ = [
     "draw_moth",
     "draw_moths",
     "load_moths",
-    "meet",
+    "sample_individual",
     "species_catalog",
 ]

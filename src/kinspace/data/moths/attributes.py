@@ -44,8 +44,10 @@ def describe(species: Species, moth: Individual) -> dict[str, str]:
     the picture's own. A folded moth hides its hindwings; the words stay true.
 
     >>> from kinspace.data.moths.catalog import make_species
-    >>> from kinspace.data.moths.individual import meet
-    >>> describe(make_species(0), meet(make_species(0), np.random.default_rng(0)))["antennae"]
+    >>> from kinspace.data.moths.individual import sample_individual
+    >>> species = make_species(0)
+    >>> moth = sample_individual(species, np.random.default_rng(0))
+    >>> describe(species, moth)["antennae"]
     'feathered'
     """
     genus = species.genus

@@ -19,7 +19,7 @@ GENERATOR = 2  # counts up whenever the same parameters give other pictures
 
 
 def cache_folder() -> Path:
-    """Where kinspace keeps what it can make anew: $XDG_CACHE_HOME or ~/.cache."""
+    """The folder for files that can be made again: $XDG_CACHE_HOME or ~/.cache."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "kinspace"
 
@@ -80,7 +80,7 @@ def load_moths(
         if moths.images.shape == (species * per_species, size, size, 3):
             return moths
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # not there yet, or broken: make it anew
+        pass  # missing or broken: make it again
     moths = draw_moths(
         species=species, per_species=per_species, size=size, seed=seed, workers=workers
     )

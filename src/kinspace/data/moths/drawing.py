@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from kinspace.data.moths.backgrounds import paint_background
-from kinspace.data.moths.individual import Individual, Light, meet
+from kinspace.data.moths.individual import Individual, Light, sample_individual
 from kinspace.data.moths.painting import paint_moth
 from kinspace.data.moths.palette import Array
 from kinspace.data.moths.species import Species
@@ -31,7 +31,7 @@ def _shadow(cover: Array, light: Light) -> Array:
     """How dark the moth's shadow is, (size, size): away from the light, longer when it is low."""
     size = len(cover)
     reach = (0.03 + 0.06 * (1 - light.height)) * size
-    # At half the size: a quarter of the time, and no one sees it in what is blurred anyway.
+    # At half the size: a quarter of the time, invisible under the blur.
     mask = Image.fromarray((cover * 255).astype(np.uint8)).reduce(2)
     soft = mask.filter(ImageFilter.GaussianBlur(0.01 * size + 0.15 * reach))
     right, down = reach * math.cos(light.angle) / 2, reach * math.sin(light.angle) / 2
@@ -64,7 +64,7 @@ def draw_moth(species: Species, rng: np.random.Generator, *, size: int = 96) -> 
     >>> picture.image.shape, picture.individual.background
     ((96, 96, 3), 'wall')
     """
-    moth = meet(species, rng)
+    moth = sample_individual(species, rng)
     surface = paint_background(moth.background, size, rng)
     color, cover = paint_moth(species, moth, size, rng).layers()
     strength = 0.35 + 0.3 * (1 - moth.light.height)

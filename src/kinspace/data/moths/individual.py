@@ -12,7 +12,7 @@ import numpy as np
 
 from kinspace.data.moths.species import Morph, Species
 
-__all__ = ["BACKGROUNDS", "POSTURES", "WEAR", "Individual", "Light", "Pose", "meet"]
+__all__ = ["BACKGROUNDS", "POSTURES", "WEAR", "Individual", "Light", "Pose", "sample_individual"]
 
 POSTURES = ("folded", "half open", "spread")
 BACKGROUNDS = ("bark", "leaf", "linen", "wall", "stone", "night")
@@ -104,11 +104,11 @@ def _light(background: str, rng: np.random.Generator) -> Light:
     )
 
 
-def meet(species: Species, rng: np.random.Generator) -> Individual:
+def sample_individual(species: Species, rng: np.random.Generator) -> Individual:
     """Draw an individual of the species from the generator.
 
     >>> from kinspace.data.moths.catalog import make_species
-    >>> meet(make_species(0), np.random.default_rng(0)).pose.posture
+    >>> sample_individual(make_species(0), np.random.default_rng(0)).pose.posture
     'spread'
     """
     morph = species.morphs[_pick(rng, [1.5, 1.0, 1.0, 1.0][: len(species.morphs)])]

@@ -12,7 +12,7 @@ from kinspace.data.moths.canvas import Canvas
 from kinspace.data.moths.individual import Individual, Light
 from kinspace.data.moths.marks import clear_parts, paint_marks
 from kinspace.data.moths.palette import Array, clipped
-from kinspace.data.moths.posing import bounds, hang_wings
+from kinspace.data.moths.pose import bounds, hang_wings
 from kinspace.data.moths.species import Band, Pattern, Species
 from kinspace.data.moths.textures import clouds, look_up
 from kinspace.data.moths.tones import Tones, tones_of

@@ -22,7 +22,7 @@ RINGS = (
 
 
 def _line(traits: Traits, name: str, low: float, high: float, *, tone: str = "dark") -> Band:
-    """A cross line whose place, width, form and slope tell the species apart."""
+    """A cross line whose place, width, form and slope differ between species."""
     return Band(
         place=traits.between(f"{name} place", low, high),
         width=traits.between(f"{name} width", 0.014, 0.032),

@@ -1,4 +1,4 @@
-"""How the members of a genus come to differ: each trait's levels are dealt out among them."""
+"""How the members of a genus differ: each has another level of every trait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Choice = TypeVar("_Choice")
 class Traits:
     """Values for one member of a genus.
 
-    A trait has as many levels as the genus has members, dealt out in an order of its own, so
+    A trait has as many levels as the genus has members, assigned in an order of its own, so
     that any two members differ visibly in it. What the genus shares comes from `shared`.
 
     >>> [Traits(3, member).between("width", 0.0, 0.3, jitter=0.0) for member in range(4)]

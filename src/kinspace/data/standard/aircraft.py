@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.lists import rows
+from kinspace.data.standard.annotations import read_rows
 from kinspace.data.standard.picture_files import find_pictures
-from kinspace.data.standard.source import Counts, Folder, Source, build, halves
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset, zero_shot_parts
 
 __all__ = ["aircraft", "aircraft_seen"]
 
@@ -53,28 +53,28 @@ def aircraft_seen(root: Folder, *, counts: Counts | None = SEEN) -> Dataset:
 
 
 def _load(root: Folder, *, seen: bool, counts: Counts | None) -> Dataset:
-    folder = SOURCE.enter(root, "fgvc-aircraft-2013b/data", "data")
-    files = SOURCE.locate(folder, FILES)
+    folder = SOURCE.find_root(root, "fgvc-aircraft-2013b/data", "data")
+    files = SOURCE.find_files(folder, FILES)
     variants = files["variants"].read_text(encoding="utf-8").split("\n")
     variants = [variant.strip() for variant in variants if variant.strip()]
     number = {variant: i for i, variant in enumerate(variants)}
-    listed = [(*row, part) for part in PARTS for row in rows(files[part], 2)]
+    listed = [(*row, part) for part in PARTS for row in read_rows(files[part], 2)]
     unknown = [variant for _, variant, _ in listed if variant not in number]
     if unknown:
         raise ValueError(f"{files['variants']}: expected a line {unknown[0]!r}, found none")
     ids = [image for image, _, _ in listed]
     labels = [number[variant] for _, variant, _ in listed]
-    parts = [part for _, _, part in listed] if seen else halves(labels, len(variants))
+    parts = [part for _, _, part in listed] if seen else zero_shot_parts(labels, len(variants))
     pictures = find_pictures(SOURCE, folder, [f"{i}.jpg" for i in ids], folder="images")
     hierarchy = _families(folder, ids, labels)
-    return build(SOURCE, pictures, labels, variants, parts, counts, **hierarchy)
+    return build_dataset(SOURCE, pictures, labels, variants, parts, counts, **hierarchy)
 
 
 def _families(folder: Path, ids: Sequence[str], labels: Sequence[int]) -> dict[str, Any]:
     paths = [folder / f"images_family_{part}.txt" for part in PARTS]
     if not all(path.is_file() for path in paths):
         return {}
-    of_picture = dict(row for path in paths for row in rows(path, 2))
+    of_picture = dict(row for path in paths for row in read_rows(path, 2))
     family = {
         label: of_picture[image]
         for image, label in zip(ids, labels, strict=True)

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.lists import mat_column, mat_table
+from kinspace.data.standard.annotations import read_mat_column, read_mat_table
 from kinspace.data.standard.picture_files import find_pictures
-from kinspace.data.standard.source import Counts, Folder, Source, build, halves
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset, zero_shot_parts
 
 __all__ = ["cars196", "cars196_seen"]
 
@@ -70,7 +70,7 @@ class _Lists:
 
 
 def _load(root: Folder, *, seen: bool, counts: Counts | None) -> Dataset:
-    folder = SOURCE.enter(root, "stanford_cars")
+    folder = SOURCE.find_root(root, "stanford_cars")
     # the first layout's list is also handed out beside the later layout's pictures
     first = (folder / "car_ims").is_dir() or (
         any((folder / name).is_file() for name in FIRST["annotations"])
@@ -78,23 +78,23 @@ def _load(root: Folder, *, seen: bool, counts: Counts | None) -> Dataset:
     )
     lists = _first_layout(folder) if first else _later_layout(folder)
     labels = [number - 1 for number in lists.classes]
-    parts = lists.parts if seen else halves(labels, len(lists.class_names))
+    parts = lists.parts if seen else zero_shot_parts(labels, len(lists.class_names))
     pictures = find_pictures(SOURCE, folder, lists.names)
-    return build(SOURCE, pictures, labels, lists.class_names, parts, counts)
+    return build_dataset(SOURCE, pictures, labels, lists.class_names, parts, counts)
 
 
 def _first_layout(folder: Path) -> _Lists:
-    path = SOURCE.locate(folder, FIRST)["annotations"]
-    names, classes, test = mat_table(path, "annotations", "relative_im_path", "class", "test")
+    path = SOURCE.find_files(folder, FIRST)["annotations"]
+    names, classes, test = read_mat_table(path, "annotations", "relative_im_path", "class", "test")
     parts = ["test" if flag else "train" for flag in test]
-    return _Lists(names, classes, parts, mat_column(path, "class_names"))
+    return _Lists(names, classes, parts, read_mat_column(path, "class_names"))
 
 
 def _later_layout(folder: Path) -> _Lists:
-    files = SOURCE.locate(folder, LATER)
-    lists = _Lists([], [], [], mat_column(files["meta"], "class_names"))
+    files = SOURCE.find_files(folder, LATER)
+    lists = _Lists([], [], [], read_mat_column(files["meta"], "class_names"))
     for part in ("train", "test"):
-        names, classes = mat_table(files[part], "annotations", "fname", "class")
+        names, classes = read_mat_table(files[part], "annotations", "fname", "class")
         lists.names.extend(f"cars_{part}/{name}" for name in names)
         lists.classes.extend(classes)
         lists.parts.extend([part] * len(names))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import FilePictures
-from kinspace.data.standard.source import Counts, Folder, Source, build
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset
 
 __all__ = ["IMAGENET_ATTRIBUTES", "class_list", "imagenet_attributes"]
 
@@ -47,7 +47,7 @@ COUNTS: Counts = {"train": (None, 90)}
 
 def imagenet_attributes(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     """The 90 classes of Magnet's attribute experiment from a copy of ImageNet."""
-    folder = IMAGENET.enter(root, "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
+    folder = IMAGENET.find_root(root, "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
     return class_list(folder, IMAGENET_ATTRIBUTES, counts=counts, source=IMAGENET)
 
 
@@ -55,7 +55,7 @@ def class_list(
     root: Folder, classes: Sequence[str], *, counts: Counts | None = None, source: Source = ANY
 ) -> Dataset:
     """The given classes, in that order, of a folder of class folders; all must be there."""
-    folder = source.enter(root)
+    folder = source.find_root(root)
     held = {
         part: folder / part
         for part in ("train", "val")
@@ -68,14 +68,14 @@ def class_list(
     ]
     absent = [place for _, _, place in places if not place.is_dir()]
     if absent:
-        raise source.missing(folder, [f"{p.relative_to(folder).as_posix()}/" for p in absent])
+        raise source.missing_files(folder, [f"{p.relative_to(folder).as_posix()}/" for p in absent])
     listed = [
         (path, label, part)
         for part, label, place in places
         for path in sorted(place.iterdir())
         if path.is_file() and not path.name.startswith(".")
     ]
-    return build(
+    return build_dataset(
         source,
         FilePictures([path for path, _, _ in listed], root=folder),
         [label for _, label, _ in listed],

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 from kinspace.data.dataset import Attributes, Dataset
-from kinspace.data.standard.lists import column_for, rows
+from kinspace.data.standard.annotations import column_by_key, read_rows
 from kinspace.data.standard.picture_files import find_pictures
-from kinspace.data.standard.source import Counts, Folder, Source, build, halves
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset, zero_shot_parts
 
 __all__ = ["cub200", "cub200_seen"]
 
@@ -60,25 +60,27 @@ def cub200_seen(root: Folder, *, counts: Counts | None = SEEN) -> Dataset:
 
 
 def _load(root: Folder, *, seen: bool, counts: Counts | None) -> Dataset:
-    folder = SOURCE.enter(root, "CUB_200_2011")
-    files = SOURCE.locate(folder, FILES)
-    ids, names = zip(*rows(files["images"], 2), strict=True)
-    class_ids, class_names = zip(*rows(files["classes"], 2), strict=True)
+    folder = SOURCE.find_root(root, "CUB_200_2011")
+    files = SOURCE.find_files(folder, FILES)
+    ids, names = zip(*read_rows(files["images"], 2), strict=True)
+    class_ids, class_names = zip(*read_rows(files["classes"], 2), strict=True)
     number = {class_id: i for i, class_id in enumerate(class_ids)}
-    of_picture = column_for(files["labels"], ids)
+    of_picture = column_by_key(files["labels"], ids)
     unknown = sorted(set(of_picture) - set(number))
     if unknown:
         raise ValueError(f"{files['classes']}: expected a line for class {unknown[0]}, found none")
     labels = [number[class_id] for class_id in of_picture]
     if seen:
         parts = tuple(
-            "train" if flag == "1" else "test" for flag in column_for(files["split"], ids)
+            "train" if flag == "1" else "test" for flag in column_by_key(files["split"], ids)
         )
     else:
-        parts = halves(labels, len(class_names))
+        parts = zero_shot_parts(labels, len(class_names))
     pictures = find_pictures(SOURCE, folder, names, folder="images")
     attributes = _attributes(folder, labels, len(class_names))
-    return build(SOURCE, pictures, labels, class_names, parts, counts, attributes=attributes)
+    return build_dataset(
+        SOURCE, pictures, labels, class_names, parts, counts, attributes=attributes
+    )
 
 
 def _attributes(folder: Path, labels: Sequence[int], classes: int) -> Attributes | None:
@@ -96,6 +98,6 @@ def _attributes(folder: Path, labels: Sequence[int], classes: int) -> Attributes
 def _attribute_names(folder: Path, columns: int) -> tuple[str, ...]:
     for place in (folder, folder / "attributes", folder.parent):
         if (place / "attributes.txt").is_file():
-            listed = rows(place / "attributes.txt", 2)
+            listed = read_rows(place / "attributes.txt", 2)
             return tuple(name.replace("::", "=", 1) for _, name in listed)
     return tuple(f"attribute {i}" for i in range(1, columns + 1))

@@ -10,9 +10,9 @@ Each breed has 100 pictures in "train", the rest in "test".
 from __future__ import annotations
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.lists import mat_column
+from kinspace.data.standard.annotations import read_mat_column
 from kinspace.data.standard.picture_files import find_pictures
-from kinspace.data.standard.source import Counts, Folder, Source, build
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset
 
 __all__ = ["dogs"]
 
@@ -32,17 +32,17 @@ FILES = {
 
 def dogs(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     """The published classification protocol: every breed is in "train" and in "test"."""
-    folder = SOURCE.enter(root)
-    files = SOURCE.locate(folder, FILES)
+    folder = SOURCE.find_root(root)
+    files = SOURCE.find_files(folder, FILES)
     names: list[str] = []
     labels: list[int] = []
     parts: list[str] = []
     for part in ("train", "test"):
-        listed = mat_column(files[part], "file_list")
+        listed = read_mat_column(files[part], "file_list")
         names.extend(listed)
-        labels.extend(number - 1 for number in mat_column(files[part], "labels"))
+        labels.extend(number - 1 for number in read_mat_column(files[part], "labels"))
         parts.extend([part] * len(listed))
     breed = {label: name.partition("/")[0] for label, name in zip(labels, names, strict=True)}
     class_names = [breed[label] for label in sorted(breed)]
     pictures = find_pictures(SOURCE, folder, names, folder="Images")
-    return build(SOURCE, pictures, labels, class_names, parts, counts)
+    return build_dataset(SOURCE, pictures, labels, class_names, parts, counts)

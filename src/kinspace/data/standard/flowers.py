@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.lists import mat_column
+from kinspace.data.standard.annotations import read_mat_column
 from kinspace.data.standard.picture_files import find_pictures
-from kinspace.data.standard.source import Counts, Folder, Source, build, halves
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset, zero_shot_parts
 
 __all__ = ["flowers102", "flowers102_seen"]
 
@@ -67,19 +67,25 @@ def flowers102_seen(root: Folder, *, counts: Counts | None = SEEN) -> Dataset:
 
 
 def _load(root: Folder, *, seen: bool, counts: Counts | None) -> Dataset:
-    folder = SOURCE.enter(root, "flowers-102")
-    files = SOURCE.locate(folder, FILES)
-    labels = [number - 1 for number in mat_column(files["labels"], "labels")]
+    folder = SOURCE.find_root(root, "flowers-102")
+    files = SOURCE.find_files(folder, FILES)
+    labels = [number - 1 for number in read_mat_column(files["labels"], "labels")]
     class_names = " ".join(NAMES.split()).split(", ")[: max(labels) + 1]
-    parts = _official(files["split"], len(labels)) if seen else halves(labels, len(class_names))
+    parts = (
+        _official(files["split"], len(labels))
+        if seen
+        else zero_shot_parts(labels, len(class_names))
+    )
     names = [f"image_{number:05}.jpg" for number in range(1, len(labels) + 1)]
     pictures = find_pictures(SOURCE, folder, names, folder="jpg")
-    return build(SOURCE, pictures, labels, class_names, parts, counts)
+    return build_dataset(SOURCE, pictures, labels, class_names, parts, counts)
 
 
 def _official(path: Path, pictures: int) -> Sequence[str]:
     part = {
-        number: name for name, variable in PARTS.items() for number in mat_column(path, variable)
+        number: name
+        for name, variable in PARTS.items()
+        for number in read_mat_column(path, variable)
     }
     if sorted(part) != list(range(1, pictures + 1)):
         raise ValueError(f"{path}: expected each of {pictures:,} pictures in one of the parts")

@@ -12,9 +12,9 @@ and "gallery": each test item has pictures in query and in gallery, none in trai
 from __future__ import annotations
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.lists import rows
+from kinspace.data.standard.annotations import read_rows
 from kinspace.data.standard.picture_files import find_pictures
-from kinspace.data.standard.source import Counts, Folder, Source, build
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset
 
 __all__ = ["inshop"]
 
@@ -37,9 +37,9 @@ FILES = {
 
 def inshop(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     """The published protocol: train on some items, find the others' gallery pictures by query."""
-    folder = SOURCE.enter(root, "In-shop Clothes Retrieval Benchmark")
-    files = SOURCE.locate(folder, FILES)
-    listed = rows(files["partition"], 3, skip=2)
+    folder = SOURCE.find_root(root, "In-shop Clothes Retrieval Benchmark")
+    files = SOURCE.find_files(folder, FILES)
+    listed = read_rows(files["partition"], 3, skip=2)
     for name, _, part in listed:
         if part not in COUNTS:
             raise ValueError(
@@ -52,7 +52,7 @@ def inshop(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     number = {item: i for i, item in enumerate(items)}
     parent_names = tuple(sorted(set(category.values())))
     inner = "" if files["pictures"].parent == folder else "Img"
-    return build(
+    return build_dataset(
         SOURCE,
         find_pictures(SOURCE, folder, [row[0] for row in listed], folder=inner),
         [number[row[1]] for row in listed],

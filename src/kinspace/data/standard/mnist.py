@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import ArrayPictures
-from kinspace.data.standard.source import Counts, Folder, Source, build
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset
 
 __all__ = ["fashion_mnist", "mnist", "read_idx"]
 
@@ -54,23 +54,23 @@ PREFIXES = {"train": "train", "test": "t10k"}
 
 def mnist(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     """Ten handwritten digits; the published parts "train" and "test"."""
-    return _load(MNIST, MNIST.enter(root, "MNIST/raw", "raw"), DIGITS, counts)
+    return _load(MNIST, MNIST.find_root(root, "MNIST/raw", "raw"), DIGITS, counts)
 
 
 def fashion_mnist(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     """Ten kinds of clothes; the published parts "train" and "test"."""
-    return _load(FASHION, FASHION.enter(root, "FashionMNIST/raw", "raw"), CLOTHES, counts)
+    return _load(FASHION, FASHION.find_root(root, "FashionMNIST/raw", "raw"), CLOTHES, counts)
 
 
 def _load(
     source: Source, folder: Path, class_names: Sequence[str], counts: Counts | None
 ) -> Dataset:
-    wanted = {
+    patterns = {
         f"{part} {what}": _spellings(f"{prefix}-{what}", dimensions)
         for part, prefix in PREFIXES.items()
         for what, dimensions in (("images", 3), ("labels", 1))
     }
-    files = source.locate(folder, wanted)
+    files = source.find_files(folder, patterns)
     images = [read_idx(files[f"{part} images"], 3) for part in PREFIXES]
     labels = [read_idx(files[f"{part} labels"], 1) for part in PREFIXES]
     for part, drawn, numbers in zip(PREFIXES, images, labels, strict=True):
@@ -81,7 +81,9 @@ def _load(
             )
     parts = [part for part, numbers in zip(PREFIXES, labels, strict=True) for _ in numbers]
     pictures = ArrayPictures(np.concatenate(images), prefix=source.name)
-    return build(source, pictures, np.concatenate(labels).tolist(), class_names, parts, counts)
+    return build_dataset(
+        source, pictures, np.concatenate(labels).tolist(), class_names, parts, counts
+    )
 
 
 def _spellings(stem: str, dimensions: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import ArrayPictures, FilePictures
-from kinspace.data.standard.source import Counts, Folder, Source, build
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset
 
 __all__ = ["omniglot"]
 
@@ -37,13 +37,13 @@ ARRAYS = ("images", "labels", "class_names", "class_split", "class_alphabet", "a
 
 def omniglot(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     """The zero-shot protocol, as published: 30 alphabets are "train", 20 others "test"."""
-    folder = SOURCE.enter(root, "omniglot-py")
+    folder = SOURCE.find_root(root, "omniglot-py")
     packed = folder if folder.is_file() else folder / "omniglot28.npz"
     return _from_arrays(packed, counts) if packed.is_file() else _from_folders(folder, counts)
 
 
 def _from_folders(folder: Path, counts: Counts | None) -> Dataset:
-    files = SOURCE.locate(folder, FILES)
+    files = SOURCE.find_files(folder, FILES)
     paths: list[Path] = []
     labels: list[int] = []
     parts: list[str] = []
@@ -56,7 +56,7 @@ def _from_folders(folder: Path, counts: Counts | None) -> Dataset:
             parts.append(part)
     alphabets = [name.partition("/")[0] for name in number]
     parent_names = tuple(sorted(set(alphabets)))
-    return build(
+    return build_dataset(
         SOURCE,
         FilePictures(paths, root=folder),
         labels,
@@ -78,7 +78,7 @@ def _from_arrays(path: Path, counts: Counts | None) -> Dataset:
         ) from None
     numbers = labels.tolist()
     part = [PARTS[name] for name in split.tolist()]
-    return build(
+    return build_dataset(
         SOURCE,
         ArrayPictures(images, prefix=SOURCE.name),
         numbers,

@@ -21,9 +21,9 @@ import csv
 from pathlib import Path
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.lists import number_in, rows
+from kinspace.data.standard.annotations import parse_number, read_rows
 from kinspace.data.standard.picture_files import find_pictures
-from kinspace.data.standard.source import Counts, Folder, Source, build
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset
 
 __all__ = ["pets"]
 
@@ -48,14 +48,14 @@ Listed = list[tuple[str, int, str]]  # file name in images/, breed from 0, part
 
 def pets(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     """The published classification protocol: every breed is in "train" and in "test"."""
-    folder = SOURCE.enter(root, "oxford-iiit-pet")
+    folder = SOURCE.find_root(root, "oxford-iiit-pet")
     table = folder / "labels.csv"
     listed = _from_table(table) if table.is_file() else _from_lists(folder)
     names = [name for name, _, _ in listed]
     labels = [label for _, label, _ in listed]
     breed = {label: name.rpartition("_")[0] for name, label, _ in listed}
     class_names = [breed[label] for label in sorted(breed)]
-    return build(
+    return build_dataset(
         SOURCE,
         find_pictures(SOURCE, folder, names, folder="images"),
         labels,
@@ -68,11 +68,11 @@ def pets(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
 
 
 def _from_lists(folder: Path) -> Listed:
-    files = SOURCE.locate(folder, LISTS)
+    files = SOURCE.find_files(folder, LISTS)
     return [
-        (f"{name}.jpg", number_in(files[part], breed) - 1, part)
+        (f"{name}.jpg", parse_number(files[part], breed) - 1, part)
         for part in ("train", "test")
-        for name, breed, _, _ in rows(files[part], 4)
+        for name, breed, _, _ in read_rows(files[part], 4)
     ]
 
 
@@ -89,5 +89,5 @@ def _from_table(table: Path) -> Listed:
             part = SPLITS[row["split"]]
             if part is not None:
                 name = row["path"].removeprefix("images/")
-                listed.append((name, number_in(table, row["label_index"]), part))
+                listed.append((name, parse_number(table, row["label_index"]), part))
         return listed

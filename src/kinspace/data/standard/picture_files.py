@@ -1,4 +1,4 @@
-"""The pictures of a copy: in their folder, or still in the zip archives beside the lists."""
+"""The pictures of a copy: in their folder, or in the zip archives beside the lists."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def find_pictures(
 
 def _in_folder(source: Source, root: Path, names: Sequence[str], folder: str) -> FilePictures:
     base = root / folder
-    inside: dict[str, set[str]] = {}  # one look at a folder is quicker than one at each file
+    inside: dict[str, set[str]] = {}  # to list a folder is faster than to stat each file
     absent = []
     for name in names:
         parent, _, file = name.rpartition("/")
@@ -68,23 +68,23 @@ def _in_folder(source: Source, root: Path, names: Sequence[str], folder: str) ->
         if file not in inside[parent]:
             absent.append(f"{folder}/{name}" if folder else name)
     if absent:
-        raise source.missing(root, absent)
+        raise source.missing_files(root, absent)
     return FilePictures([base / name for name in names], root=root)
 
 
 def _in_archives(source: Source, root: Path, names: Sequence[str], folder: str) -> JoinedArchives:
     archives = sorted(root.glob("*.zip"))
-    held: dict[str, tuple[int, str]] = {}  # name -> archive, member
+    found: dict[str, tuple[int, str]] = {}  # name -> archive, member
     for number, archive in enumerate(archives):
         for member in _members(source, archive):
-            held.setdefault(member.removeprefix(f"{folder}/"), (number, member))
-    absent = [f"{folder}/{name}" for name in names if name not in held]
+            found.setdefault(member.removeprefix(f"{folder}/"), (number, member))
+    absent = [f"{folder}/{name}" for name in names if name not in found]
     if absent:
-        raise source.missing(root, absent)
+        raise source.missing_files(root, absent)
     members: defaultdict[int, list[str]] = defaultdict(list)
     places = []
     for name in names:
-        number, member = held[name]
+        number, member = found[name]
         places.append((number, len(members[number])))
         members[number].append(member)
     joined = [ArchivePictures(archive, members[n]) for n, archive in enumerate(archives)]

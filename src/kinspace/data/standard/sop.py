@@ -13,9 +13,9 @@ A class is a product, named by its class_id; its parent is its kind. No product 
 from __future__ import annotations
 
 from kinspace.data.dataset import Dataset
-from kinspace.data.standard.lists import rows
+from kinspace.data.standard.annotations import read_rows
 from kinspace.data.standard.picture_files import find_pictures
-from kinspace.data.standard.source import Counts, Folder, Source, build
+from kinspace.data.standard.source import Counts, Folder, Source, build_dataset
 
 __all__ = ["sop"]
 
@@ -31,15 +31,15 @@ FILES = {"train": ("Ebay_train.txt",), "test": ("Ebay_test.txt",)}
 
 def sop(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
     """The zero-shot protocol, as published: products in "train" or in "test"."""
-    folder = SOURCE.enter(root, "Stanford_Online_Products")
-    files = SOURCE.locate(folder, FILES)
+    folder = SOURCE.find_root(root, "Stanford_Online_Products")
+    files = SOURCE.find_files(folder, FILES)
     names: list[str] = []
     labels: list[int] = []
     parts: list[str] = []
     number: dict[str, int] = {}  # class_id -> class, in the order of the lists
     kinds: list[str] = []  # of each class
     for part, path in files.items():
-        for _, class_id, _, name in rows(path, 4, skip=1):
+        for _, class_id, _, name in read_rows(path, 4, skip=1):
             if class_id not in number:
                 number[class_id] = len(number)
                 kinds.append(name.partition("/")[0].removesuffix("_final"))
@@ -47,7 +47,7 @@ def sop(root: Folder, *, counts: Counts | None = COUNTS) -> Dataset:
             labels.append(number[class_id])
             parts.append(part)
     parent_names = tuple(sorted(set(kinds)))
-    return build(
+    return build_dataset(
         SOURCE,
         find_pictures(SOURCE, folder, names),
         labels,

@@ -1,7 +1,7 @@
-"""Where a standard set comes from, and what its copy on disk must hold.
+"""The source of a standard set, and the files its copy on disk must have.
 
-Each set has a `Source`: the words of its errors. A copy that lacks files, or whose counts are not
-the official ones, is an error that says what is expected, what is there, and where to get the set.
+Each set has a `Source` for its error messages. A copy that lacks files, or whose counts are not the
+official ones, is an error that says what was expected, what was found, and where to get the set.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import torch
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import Pictures
 
-__all__ = ["Counts", "Folder", "Loader", "Source", "build", "halves"]
+__all__ = ["Counts", "Folder", "Loader", "Source", "build_dataset", "zero_shot_parts"]
 
-NAMED = 5  # of many missing files, so many are named
+NAMED = 5  # missing files in a message; of the others only the number
 
 Folder = str | PathLike[str]
 
@@ -39,7 +39,7 @@ class Source:
     """A set's name in the registry, its title, its home page and the layout of its copy.
 
     >>> source = Source("birds", "Birds", "https://example.org/birds", "list.txt, images/")
-    >>> print(source.missing(Path("data"), ["list.txt"]))
+    >>> print(source.missing_files(Path("data"), ["list.txt"]))
     Birds: the copy in data has no list.txt. Expected there: list.txt, images/.
     Get it from https://example.org/birds
     """
@@ -49,7 +49,7 @@ class Source:
     home: str
     layout: str
 
-    def missing(self, root: Path, names: Sequence[str]) -> ValueError:
+    def missing_files(self, root: Path, names: Sequence[str]) -> ValueError:
         """The error for a copy without the named files."""
         some = ", ".join(names[:NAMED])
         more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
@@ -58,8 +58,8 @@ class Source:
             f"Expected there: {self.layout}. Get it from {self.home}"
         )
 
-    def enter(self, root: Folder, *inner: str) -> Path:
-        """The folder of the copy, or the first of the inner folders its archive unpacks to."""
+    def find_root(self, root: Folder, *inner: str) -> Path:
+        """The folder of the copy, or the first of these folders in it, as its archive unpacks."""
         path = Path(root)
         if not path.exists():
             raise ValueError(
@@ -68,31 +68,33 @@ class Source:
             )
         return next((path / name for name in inner if (path / name).is_dir()), path)
 
-    def locate(self, root: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, Path]:
-        """Each wanted file or folder, by the first of its patterns that is there."""
+    def find_files(
+        self, root: Path, patterns_by_key: Mapping[str, Sequence[str]]
+    ) -> dict[str, Path]:
+        """For each key the first file or folder that matches one of its patterns."""
         found: dict[str, Path] = {}
         absent = []
-        for key, patterns in wanted.items():
+        for key, patterns in patterns_by_key.items():
             hits = [path for pattern in patterns for path in sorted(root.glob(pattern))]
             if hits:
                 found[key] = hits[0]
             else:
-                absent.append(patterns[0])  # the layout tells of the others
+                absent.append(patterns[0])  # the layout in the message has the others
         if absent:
-            raise self.missing(root, absent)
+            raise self.missing_files(root, absent)
         return found
 
 
-def halves(labels: Sequence[int], classes: int) -> tuple[str, ...]:
+def zero_shot_parts(labels: Sequence[int], classes: int) -> tuple[str, ...]:
     """The zero-shot parts: the first half of the classes to train on, the second to test on.
 
-    >>> halves([0, 1, 2, 3], 4)
+    >>> zero_shot_parts([0, 1, 2, 3], 4)
     ('train', 'train', 'test', 'test')
     """
     return tuple("train" if label < classes // 2 else "test" for label in labels)
 
 
-def build(
+def build_dataset(
     source: Source,
     pictures: Pictures,
     labels: Sequence[int],
@@ -101,7 +103,7 @@ def build(
     counts: Counts | None,
     **rest: Any,
 ) -> Dataset:
-    """The data set of a copy, after its counts were found to be the official ones."""
+    """The data set of a copy, after a check of its counts."""
     _check_counts(source, labels, parts, counts or {})
     return Dataset(
         pictures,

@@ -1,4 +1,4 @@
-"""Hanging the wings on the body in the moth's pose, with the pieces they have lost."""
+"""The wings on the body in the pose of the moth, without the pieces they have lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the lists the sets are published with: text with columns, and MATLAB files."""
+"""Read the annotation files of the sets: text with columns, and MATLAB files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["column_for", "mat_column", "mat_table", "number_in", "rows"]
+__all__ = ["column_by_key", "parse_number", "read_mat_column", "read_mat_table", "read_rows"]
 
 
-def rows(path: Path, fields: int, *, skip: int = 0) -> list[list[str]]:
+def read_rows(path: Path, fields: int, *, skip: int = 0) -> list[list[str]]:
     """The lines of a list, split at white space; the last field may hold spaces.
 
     Blank lines and lines that start with # are left out.
@@ -28,9 +28,9 @@ def rows(path: Path, fields: int, *, skip: int = 0) -> list[list[str]]:
     return found
 
 
-def column_for(path: Path, keys: Sequence[str]) -> list[str]:
+def column_by_key(path: Path, keys: Sequence[str]) -> list[str]:
     """From a list of `key value` lines, the values of the given keys."""
-    table = dict(rows(path, 2))
+    table = dict(read_rows(path, 2))
     absent = [key for key in keys if key not in table]
     if absent:
         raise ValueError(
@@ -40,10 +40,10 @@ def column_for(path: Path, keys: Sequence[str]) -> list[str]:
     return [table[key] for key in keys]
 
 
-def number_in(path: Path, text: str) -> int:
+def parse_number(path: Path, text: str) -> int:
     """A whole number of a list.
 
-    >>> number_in(Path("test.txt"), "37")
+    >>> parse_number(Path("test.txt"), "37")
     37
     """
     try:
@@ -52,13 +52,13 @@ def number_in(path: Path, text: str) -> int:
         raise ValueError(f"{path}: expected a whole number, got {text!r}") from None
 
 
-def mat_column(path: Path, variable: str) -> list[Any]:
+def read_mat_column(path: Path, variable: str) -> list[Any]:
     """A vector or cell array of a MATLAB file as a list."""
     values: list[Any] = np.atleast_1d(_variable(path, variable)).tolist()
     return values
 
 
-def mat_table(path: Path, variable: str, *fields: str) -> list[list[Any]]:
+def read_mat_table(path: Path, variable: str, *fields: str) -> list[list[Any]]:
     """The given fields of a MATLAB struct array, a column each."""
     table = np.atleast_1d(_variable(path, variable))
     known = table.dtype.names or ()
