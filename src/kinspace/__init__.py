@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinspace._kernels import use_kernels
     from kinspace.embeddings import EmbeddingTable
     from kinspace.evaluation import compare, evaluate
-    from kinspace.inference import load
+    from kinspace.inference import EmbeddingModel, load
     from kinspace.losses import LOSSES
     from kinspace.objective import Objective
     from kinspace.recipes import Recipe
@@ -38,6 +38,7 @@ __all__ = [
     "LOSSES",
     "REGULARIZERS",
     "SAMPLERS",
+    "EmbeddingModel",
     "EmbeddingTable",
     "Objective",
     "Recipe",
@@ -69,6 +70,7 @@ _MODULE_OF = {  # the other names are modules themselves
     "LOSSES": "losses",
     "REGULARIZERS": "regularizers",
     "SAMPLERS": "samplers",
+    "EmbeddingModel": "inference",
     "EmbeddingTable": "embeddings",
     "Objective": "objective",
     "Recipe": "recipes",

@@ -7,16 +7,21 @@ are read from .npz, .npy with a CSV beside it, .safetensors and .parquet (`Embed
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-__all__ = ["EmbeddingTable"]
+from kinspace.data.pictures import FilePictures, Pictures, PictureSubset
+
+if TYPE_CHECKING:
+    from kinspace.data.dataset import Dataset
+
+__all__ = ["EmbeddingTable", "picture_ids", "unique_names"]
 
 FORMAT = 1
 
@@ -28,6 +33,11 @@ class EmbeddingTable:
     vectors: (rows, dim), an array or a tensor, kept as a float32 or float64 array. labels: whole
     numbers from 0 on; with class_names, places in them. ids: a name of its own for each row, by
     default "0", "1", ... attributes: (rows, len(attribute_names)), in 0 .. 1.
+
+    ids are names within the data set, the path below its folder for files: they stay the same when
+    the folder moves, and pictures that have moved are found by them where the data set is given.
+    paths are absolute, where the files were when they were embedded: a report of the table finds
+    the pictures from any working directory. "" is a row without a file; None: no row has one.
 
     >>> table = EmbeddingTable(np.eye(3), labels=[0, 1, 1], class_names=("io", "luna"))
     >>> len(table), table.dim, table.ids
@@ -103,6 +113,34 @@ class EmbeddingTable:
         )
 
     @staticmethod
+    def from_dataset(
+        dataset: Dataset, vectors: ArrayLike | Tensor, *, whole: Dataset | None = None
+    ) -> EmbeddingTable:
+        """The vectors of a data set, with all that it knows of its pictures.
+
+        whole: the data set this one is a part of. An id is then unique among all of its pictures.
+
+        >>> from kinspace.data import digits_dataset
+        >>> EmbeddingTable.from_dataset(digits_dataset().subset([3, 4]), np.eye(2)).ids
+        ('digit 3', 'digit 4')
+        """
+        if whole is None:
+            ids = picture_ids(dataset.pictures)
+        else:
+            of_whole = picture_ids(whole.pictures)
+            ids = [of_whole[place] for place in dataset.indices_in(whole).tolist()]
+        attributes = dataset.attributes
+        return EmbeddingTable(
+            vectors,  # type: ignore[arg-type]  # brought into form in __post_init__
+            dataset.labels.numpy(),
+            tuple(ids),
+            _paths(dataset.pictures),
+            None if attributes is None else attributes.values.numpy(),
+            () if attributes is None else attributes.names,
+            dataset.class_names,
+        )
+
+    @staticmethod
     def concat(tables: Sequence[EmbeddingTable]) -> EmbeddingTable:
         """All rows of several tables; the same class name is the same class.
 
@@ -164,6 +202,44 @@ class EmbeddingTable:
         from kinspace._table_files import read_table
 
         return read_table(Path(file))
+
+
+def picture_ids(pictures: Pictures) -> list[str]:
+    """The ids of pictures in a table: their names, numbered where several have the same.
+
+    >>> picture_ids(FilePictures([Path("a.jpg"), Path("b.jpg"), Path("a.jpg")]))
+    ['a.jpg', 'b.jpg', 'a.jpg #2']
+    """
+    return unique_names(pictures.name(place) for place in range(len(pictures)))
+
+
+def unique_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """The names, each of its own: one that is taken already is numbered, from 2 on.
+
+    >>> unique_names(["io", "luna", "io"], taken=["luna"])
+    ['io', 'luna #2', 'io #2']
+    """
+    used, last = set(taken), dict[str, int]()
+    found = []
+    for name in names:
+        unique = name
+        while unique in used:
+            last[name] = last.get(name, 1) + 1
+            unique = f"{name} #{last[name]}"
+        used.add(unique)
+        found.append(unique)
+    return found
+
+
+def _paths(pictures: Pictures) -> tuple[str, ...] | None:
+    """The absolute paths of pictures that are files of their own."""
+    places: Sequence[int] = range(len(pictures))
+    while isinstance(pictures, PictureSubset):
+        places = [pictures.indices[place] for place in places]
+        pictures = pictures.whole
+    if not isinstance(pictures, FilePictures):
+        return None
+    return tuple(str(pictures.path(place).absolute()) for place in places)
 
 
 def _vectors(value: Any) -> NDArray[Any]:

@@ -1,4 +1,9 @@
-"""A run folder: what a training leaves, and all that is needed to go on or to use the model.
+"""A run: what a training leaves in its folder, and the one way to open it.
+
+run = kinspace.train("photos/", method="nra")      # or Run("runs/photos-nra-1")
+run.results["selected"]["recall@1"]
+run.model().encode("a.jpg")
+run.embeddings("test")
 
 run.json           what was run: data, split, recipe, settings, classes, versions
 recipe.toml        the recipe, complete
@@ -6,31 +11,105 @@ metrics.jsonl      a row of numbers every few steps
 start.safetensors  the weights before the first step
 last.safetensors   everything the next step needs
 model.safetensors  the chosen weights: best on the validation classes, else the last
-results.json       the verdict on the test part, beside the untrained backbone and raw pixels
+results.json       measures on the test part, beside the untrained backbone and raw pixels
+embeddings/        tables that `Run.embeddings` has made
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
 
 from kinspace._core.json_files import read_json
+from kinspace.data import Dataset
+from kinspace.data.load import load_dataset
+from kinspace.embeddings import EmbeddingTable
+from kinspace.recipes import Recipe
+from kinspace.training.data_parts import split_names
 from kinspace.training.log import read_metrics
+from kinspace.training.run_folder import FORMAT
 
-__all__ = ["Run", "open_run"]
+if TYPE_CHECKING:  # inference stands on runs
+    from kinspace.inference.model import EmbeddingModel
+
+__all__ = ["PARTS", "Run", "Splits", "open_run"]
+
+PARTS = ("train", "validation", "test")
+NEEDED: dict[str, tuple[type, ...]] = {
+    "model": (dict, str),
+    "transform": (dict, type(None)),
+    "recipe": (dict,),
+    "classes": (dict,),
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The data of a run in the parts it had, without the pictures that were skipped.
+
+    whole: the data set that the others are parts of. test: what to evaluate on; the training part
+    where the run trained on everything, and the whole of another data set. own: whether it is the
+    run's own data. notes: what a reader of an evaluation should know.
+    """
+
+    whole: Dataset
+    train: Dataset | None
+    validation: Dataset | None
+    test: Dataset
+    own: bool = True
+    notes: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, Dataset]:
+        """The parts by name; none of them twice."""
+        named = {"train": self.train, "validation": self.validation}
+        if self.test is not self.train:
+            named["test"] = self.test
+        return {name: part for name, part in named.items() if part is not None}
+
+
+@dataclass(frozen=True, init=False)
 class Run:
-    """A run folder. `run.results` is the verdict, `run.metrics` the way there."""
+    """A run folder; `open_run` looks whether there is a run in it.
+
+    >>> Run("runs/nothing").finished
+    False
+    """
 
     folder: Path
 
+    def __init__(self, folder: str | Path) -> None:
+        object.__setattr__(self, "folder", Path(folder))
+
     @property
     def about(self) -> dict[str, Any]:
-        """run.json."""
-        return read_json(self.folder / "run.json")
+        """run.json; a ValueError where something that is needed to open the run is missing."""
+        path = self.folder / "run.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{path}: expected what was run, got no readable JSON: {error}"
+            ) from None
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError(f"{path}: expected a run of format {FORMAT}, got another")
+        for name, kinds in NEEDED.items():
+            if name not in found or not isinstance(found[name], kinds):
+                raise ValueError(
+                    f"{path}: expected an entry {name!r}, got none or another kind of it"
+                )
+        return found
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe, as the run had it."""
+        return Recipe.from_dict(self.about["recipe"])
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -48,12 +127,113 @@ class Run:
         """Whether the training has come to its end."""
         return (self.folder / "results.json").exists()
 
+    def splits(self, data: Any = None) -> Splits:
+        """The parts of the run's data; of another data set one part, the test.
+
+        data: where the run's data is now, another data set, or the `Splits` of an earlier call.
+        """
+        if isinstance(data, Splits):
+            return data
+        about = self.about
+        whole = _without(self._opened(data), [name for name, _ in about["skipped"]])
+        fraction = self.recipe.validation.fraction
+        try:
+            found = split_names(whole, about["split"], validation=fraction, seed=about["seed"])
+        except ValueError:  # this data cannot be divided so
+            found = (whole, None, None)
+        parts = {name: part for name, part in zip(PARTS, found, strict=True) if part is not None}
+        classes = {name: list(part.class_names) for name, part in parts.items()}
+        sizes = {name: len(part) for name, part in parts.items()}
+        if classes == about["classes"] and sizes == about["pictures"]:
+            train, validation, test = found
+            note = "nothing was kept for a test: these are the pictures trained on"
+            notes = (note,) if test is None else ()
+            return Splits(whole, train, validation, train if test is None else test, notes=notes)
+        if data is None:
+            raise ValueError(
+                f"{self.folder}: the data is not what it was trained on, pictures or classes "
+                "differ; say which data to use: DATA"
+            )
+        return Splits(whole, None, None, whole, own=False, notes=_other_data(whole, about))
+
+    def _opened(self, data: Any) -> Dataset:
+        if data is not None:
+            return load_dataset(data)
+        if (self.folder / "hierarchy.json").exists():
+            raise ValueError(
+                f"{self.folder}: a run of kinspace hierarchy, on merged classes; its "
+                "hierarchy.json has the errors; to evaluate it on other classes, say which data: "
+                "DATA"
+            )
+        try:
+            return load_dataset(self.about["data"])
+        except ValueError as error:
+            raise ValueError(
+                f"{self.folder}: its data cannot be opened ({error}); say where it is now: DATA"
+            ) from None
+
+    def model(
+        self, device: str | torch.device | None = None, module: nn.Module | None = None
+    ) -> EmbeddingModel:
+        """The trained model, with its gallery and thresholds if `kinspace index` has made them.
+
+        device: by default a GPU if there is one. module: of a run that was trained with a module
+        of your own, one like it; its weights are replaced by those of the run.
+        """
+        from kinspace.inference.model import open_model
+
+        return open_model(self, device, module)
+
+    def embeddings(
+        self,
+        part: str = "test",
+        *,
+        by: str = "model",
+        data: Any = None,
+        device: str | torch.device | None = None,
+        module: nn.Module | None = None,
+        status: Callable[[str], object] = lambda text: None,
+    ) -> EmbeddingTable:
+        """The embeddings of a part: made once, then read from the run folder.
+
+        They are made again when the weights or the pictures change.
+
+        part: "train", "validation", "test", or "all" for the whole data set in its order.
+        by: "model", of length 1; "untrained", the features of the backbone before the first step;
+        or "pixels". data: as for `splits`. module: as for `model`.
+        """
+        from kinspace.inference.run_embeddings import RunEmbeddings
+
+        opened = RunEmbeddings(self, self.splits(data), device=device, module=module, status=status)
+        return opened.table(part, by)
+
 
 def open_run(folder: str | Path) -> Run:
-    """The run in a folder; a ValueError if there is none."""
+    """The run in a folder; a ValueError if there is none.
+
+    >>> open_run("runs/nothing")
+    Traceback (most recent call last):
+    ValueError: runs/nothing: expected a run folder, got no such folder
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder}: expected a run folder, got no such folder")
     if not (folder / "run.json").exists():
         raise ValueError(f"{folder}: expected a run folder, got one without run.json")
     return Run(folder)
+
+
+def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:
+    if not skipped:
+        return dataset
+    bad = set(skipped)
+    names = [dataset.pictures.name(index) for index in range(len(dataset))]
+    good = [place for place, name in enumerate(names) if name not in bad]
+    return dataset if len(good) == len(names) else dataset.subset(good)
+
+
+def _other_data(whole: Dataset, about: dict[str, Any]) -> tuple[str, ...]:
+    notes = [f"judged on other data than it was trained and tested on: {whole.name}"]
+    if shared := set(about["classes"]["train"]) & set(whole.class_names):
+        notes.append(f"classes with the name of one trained on: {len(shared):,}")
+    return tuple(notes)

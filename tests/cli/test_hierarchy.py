@@ -24,7 +24,7 @@ def test_trains_evaluates_and_continues(tmp_path: Path) -> None:
     assert again["errors"] == found["errors"]
     said = run("hierarchy", photos, *sets, *options[:6], "-o", out, "--resume")
     assert "photos: trained on 5 merged classes, made of 10 true classes; 20 test pictures" in said
-    assert "judging: pixels" in said
+    assert "evaluating: pixels" in said
     assert "a run of kinspace hierarchy, on merged classes" in run("evaluate", out, code=2)
 
 

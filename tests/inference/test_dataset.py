@@ -15,13 +15,13 @@ import kinspace
 from bundles import bare_run, digits, run_with_gallery
 from kinspace.data import from_folder
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference import Model, embed_dataset, embed_to_file, index_run
+from kinspace.inference import EmbeddingModel, embed_dataset, embed_to_file, index_run
 from kinspace.inference import dataset as dataset_module
 from training_commands import ENVIRONMENT
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
+def model(tmp_path: Path) -> EmbeddingModel:
     return kinspace.load(bare_run(tmp_path), "cpu")
 
 
@@ -33,14 +33,15 @@ def some_files(folder: Path, count: int = 24) -> Path:
     return folder
 
 
-def test_a_table_has_what_is_known_of_each_picture(model: Model, tmp_path: Path) -> None:
+def test_a_table_has_what_is_known_of_each_picture(model: EmbeddingModel, tmp_path: Path) -> None:
     data = from_folder(some_files(tmp_path / "files"))
     seen: list[tuple[int, int]] = []
     table = embed_dataset(model, data, batch_size=7, progress=lambda *done: seen.append(done))
     assert seen == [(7, 24), (14, 24), (21, 24), (24, 24)]
     names = [data.pictures.name(i) for i in range(24)]
-    assert table.ids == table.paths == tuple(names)
+    assert table.ids == tuple(names)
     assert names[0] == "kind 0/0.png"  # where the folder is does not matter
+    assert table.paths == tuple(str(tmp_path / "files" / name) for name in names)
     assert table.class_names == data.class_names
     assert (table.labels == data.labels.numpy()).all()
     truth = model.encode([tmp_path / "files" / name for name in names])
@@ -48,14 +49,14 @@ def test_a_table_has_what_is_known_of_each_picture(model: Model, tmp_path: Path)
 
 
 def test_a_stopped_embedding_goes_on_with_the_shards_that_are_missing(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: EmbeddingModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = digits().subset(range(50))
     whole = embed_dataset(model, data)
     calls: list[list[int]] = []
     real = dataset_module._embedded
 
-    def counted(model: Model, dataset: Any, rows: Any, *rest: Any, **options: Any) -> Any:
+    def counted(model: EmbeddingModel, dataset: Any, rows: Any, *rest: Any, **options: Any) -> Any:
         calls.append(list(rows))
         if len(calls) == 3:
             raise KeyboardInterrupt
@@ -77,14 +78,14 @@ def test_a_stopped_embedding_goes_on_with_the_shards_that_are_missing(
 
 
 def test_shards_of_another_model_or_data_are_refused(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: EmbeddingModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = digits().subset(range(30)), tmp_path / "table.npz"
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda folder: None)
         embed_to_file(model, data, out, shard=10)
     out.unlink()
-    with pytest.raises(ValueError, match="got some of other pictures, labels; remove the folder"):
+    with pytest.raises(ValueError, match="got some of other pictures; remove the folder"):
         embed_to_file(model, digits().subset(range(31)), out, shard=10)
     with pytest.raises(ValueError, match="got some of other shard; remove the folder"):
         embed_to_file(model, data, out, shard=11)
@@ -93,14 +94,14 @@ def test_shards_of_another_model_or_data_are_refused(
         embed_to_file(model, data, out, shard=10)
 
 
-def test_a_table_is_not_written_over(model: Model, tmp_path: Path) -> None:
+def test_a_table_is_not_written_over(model: EmbeddingModel, tmp_path: Path) -> None:
     (tmp_path / "there.npz").touch()
     for name in ("there.npz", "table.txt", "no folder/table.npz"):
         with pytest.raises(ValueError, match=r"expected a new file ending in \.npz, in a folder"):
             embed_to_file(model, digits().subset(range(3)), tmp_path / name)
 
 
-def test_a_picture_that_cannot_be_read_is_named(model: Model, tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_read_is_named(model: EmbeddingModel, tmp_path: Path) -> None:
     files = some_files(tmp_path / "files")
     (files / "kind 3" / "3.png").write_bytes(b"")
     with pytest.raises(ValueError, match=r"kind 3/3.png: empty file; `kinspace check` lists all"):
@@ -108,7 +109,7 @@ def test_a_picture_that_cannot_be_read_is_named(model: Model, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_two_processes_write_the_table_of_one(model: Model, tmp_path: Path) -> None:
+def test_two_processes_write_the_table_of_one(model: EmbeddingModel, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -139,7 +140,7 @@ def test_other_data_becomes_the_gallery_and_the_thresholds_stay(tmp_path: Path) 
     assert len(model.table) == 24
     assert model.table.attribute_names == ()
     assert (folder / "threshold.json").read_text() == before
-    assert model.search(tmp_path / "files" / "kind 4" / "4.png", 1)[0].path == "kind 4/4.png"
+    assert model.search(tmp_path / "files" / "kind 4" / "4.png", 1)[0].id == "kind 4/4.png"
 
 
 def test_a_run_without_validation_classes_has_no_thresholds(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_data_that_has_moved_is_asked_for(tmp_path: Path) -> None:
     folder = bare_run(tmp_path)
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(about | {"data": "photos/gone"}))
-    with pytest.raises(ValueError, match="the run's own data is not where it was; say where"):
+    with pytest.raises(ValueError, match=r"its data cannot be opened .*; say where it is now"):
         index_run(folder)
     model = index_run(folder, "digits")  # the same pictures from elsewhere have their parts
     assert model.thresholds is not None

@@ -13,7 +13,7 @@ from PIL import Image
 import kinspace
 from bundles import bare_run, digits, run_with_gallery
 from kinspace.data.transforms import eval_transform
-from kinspace.inference import UNKNOWN, Model
+from kinspace.inference import UNKNOWN, EmbeddingModel
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def model(folder: Path) -> Model:
+def model(folder: Path) -> EmbeddingModel:
     return kinspace.load(folder, "cpu")
 
 
@@ -30,15 +30,17 @@ def picture(place: int) -> Image.Image:
     return digits().pictures.read(place)
 
 
-def test_it_shows_itself_in_a_line(model: Model, folder: Path) -> None:
-    assert repr(model) == f"<Model {folder}: nra, on cpu, 1,797 pictures to search>"
+def test_it_shows_itself_in_a_line(model: EmbeddingModel, folder: Path) -> None:
+    assert repr(model) == f"<EmbeddingModel {folder}: nra, on cpu, 1,797 pictures to search>"
     assert repr(model.table) == "<EmbeddingTable: 1,797 x 8, 10 classes, 3 attributes>"
     assert repr(digits()) == "<Dataset 'digits': 1,797 pictures of 10 classes>"
     model.gallery = None
     assert "no pictures to search" in repr(model)
 
 
-def test_a_picture_has_the_same_vector_however_it_comes(model: Model, tmp_path: Path) -> None:
+def test_a_picture_has_the_same_vector_however_it_comes(
+    model: EmbeddingModel, tmp_path: Path
+) -> None:
     one = picture(17).resize((24, 20))
     one.save(tmp_path / "one.png")
     array = np.array(one)
@@ -65,7 +67,7 @@ def test_a_picture_has_the_same_vector_however_it_comes(model: Model, tmp_path: 
     assert model.encode(gray) == pytest.approx(model.encode(np.stack([gray] * 3, -1)), abs=1e-6)
 
 
-def test_many_pictures_have_the_vectors_they_have_alone(model: Model) -> None:
+def test_many_pictures_have_the_vectors_they_have_alone(model: EmbeddingModel) -> None:
     some = [picture(i) for i in range(7)]
     together = model.encode(some, batch_size=3, device="cpu", progress=True)
     with pytest.raises(ValueError, match="device: expected cpu, cuda or cuda:1, got 'gpu'"):
@@ -87,12 +89,14 @@ def test_many_pictures_have_the_vectors_they_have_alone(model: Model) -> None:
         ([torch.zeros(3, 16, 16), torch.zeros(3, 18, 18)], "expected inputs of one shape"),
     ],
 )
-def test_what_is_no_picture_is_an_error_that_says_so(model: Model, images: Any, said: str) -> None:
+def test_what_is_no_picture_is_an_error_that_says_so(
+    model: EmbeddingModel, images: Any, said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         model.encode(images)
 
 
-def test_the_gallery_has_every_picture_with_its_part(model: Model) -> None:
+def test_the_gallery_has_every_picture_with_its_part(model: EmbeddingModel) -> None:
     table = model.table
     assert len(table) == len(digits()) == 1797
     assert table.class_names == digits().class_names
@@ -108,7 +112,7 @@ def test_the_gallery_has_every_picture_with_its_part(model: Model) -> None:
     assert table.vectors[some] == pytest.approx(model.encode([picture(i) for i in some]), abs=1e-5)
 
 
-def test_thresholds_come_from_the_validation_classes(model: Model) -> None:
+def test_thresholds_come_from_the_validation_classes(model: EmbeddingModel) -> None:
     """All pairs by hand, in float64."""
     table, found = model.table, model.thresholds
     assert found is not None
@@ -134,7 +138,7 @@ def test_thresholds_come_from_the_validation_classes(model: Model) -> None:
     assert (best >= found.known).mean() == pytest.approx(0.05, abs=2 / unknown.sum())
 
 
-def test_finds_the_nearest_pictures(model: Model) -> None:
+def test_finds_the_nearest_pictures(model: EmbeddingModel) -> None:
     query = picture(100).rotate(20)
     vector = model.encode(query)[0].astype(np.float64)
     cosines = [float(row.astype(np.float64) @ vector) for row in model.table.vectors]
@@ -159,7 +163,7 @@ def test_finds_the_nearest_pictures(model: Model) -> None:
         model.search(query, 5, where={"class": 12})
 
 
-def test_the_neighbors_of_a_gallery_picture_are_others(model: Model) -> None:
+def test_the_neighbors_of_a_gallery_picture_are_others(model: EmbeddingModel) -> None:
     found = model.neighbors("digit 4", 6)
     assert len(found) == 6
     assert 4 not in [near.row for near in found]
@@ -170,7 +174,7 @@ def test_the_neighbors_of_a_gallery_picture_are_others(model: Model) -> None:
         model.neighbors(1797)
 
 
-def test_says_what_a_picture_is_by_the_votes_of_its_neighbors(model: Model) -> None:
+def test_says_what_a_picture_is_by_the_votes_of_its_neighbors(model: EmbeddingModel) -> None:
     verdict = model.classify(picture(9), k=12)
     x, y = model.table.vectors.astype(np.float64), np.asarray(model.table.labels)
     means = np.stack([x[y == label].mean(0) for label in range(10)])
@@ -204,7 +208,7 @@ def test_a_run_with_clusters_classifies_by_them(folder: Path) -> None:
     assert verdict.confidence == pytest.approx(votes.max() / votes.sum(), rel=1e-4)
 
 
-def test_what_is_like_nothing_in_the_gallery_is_unknown(model: Model) -> None:
+def test_what_is_like_nothing_in_the_gallery_is_unknown(model: EmbeddingModel) -> None:
     assert model.classify(picture(3)).class_name != UNKNOWN
     rng = np.random.default_rng(0)
     noise = [rng.integers(0, 256, (18, 18, 3), dtype=np.uint8) for _ in range(5)]
@@ -216,13 +220,13 @@ def test_what_is_like_nothing_in_the_gallery_is_unknown(model: Model) -> None:
     assert UNKNOWN not in [model.classify(one).class_name for one in noise]
 
 
-def test_a_new_class_is_known_from_its_pictures_on(model: Model, folder: Path) -> None:
+def test_a_new_class_is_known_from_its_pictures_on(model: EmbeddingModel, folder: Path) -> None:
     shapes = [Image.new("RGB", (18, 18), (250, 40 * i, 0)) for i in range(3)]
     assert model.classify(shapes[1]).best != "orange"
     (said,) = model.add(shapes, "orange")
     assert (said.class_name, said.count, said.new) == ("orange", 3, True)
     assert model.classify(shapes[1], k=3).class_name == "orange"
-    assert [near.id for near in model.search(shapes[1], 1)] == ["added 2"]
+    assert [near.id for near in model.search(shapes[1], 1)] == ["added #2"]
     assert model.search(shapes[1], 9, where={"class": "orange"})[-1].class_name == "orange"
     assert len(model.search(shapes[1], 9, where={"class": "orange"})) == 3
     assert len(kinspace.load(folder, "cpu").table) == 1797
@@ -232,7 +236,7 @@ def test_a_new_class_is_known_from_its_pictures_on(model: Model, folder: Path) -
     assert again.classify(shapes[1], k=3).class_name == "orange"
 
 
-def test_says_which_old_class_a_new_one_is_confusable_with(model: Model) -> None:
+def test_says_which_old_class_a_new_one_is_confusable_with(model: EmbeddingModel) -> None:
     rows = np.flatnonzero(model.table.labels == 6)[:5]
     before = model.table
     said = model.add([picture(int(i)) for i in rows] + [picture(2)], [*["six again"] * 5, "2"])
@@ -248,7 +252,7 @@ def test_says_which_old_class_a_new_one_is_confusable_with(model: Model) -> None
     assert model.add(picture(0), "zero again")[0].confusable is None
 
 
-def test_labels_that_do_not_fit_are_an_error(model: Model) -> None:
+def test_labels_that_do_not_fit_are_an_error(model: EmbeddingModel) -> None:
     with pytest.raises(ValueError, match="labels: expected 1 class names, one a picture"):
         model.add(picture(0), ["a", "b"])
     with pytest.raises(ValueError, match="image: expected one picture, got 2"):
@@ -327,7 +331,7 @@ def test_a_cut_file_is_named(folder: Path) -> None:
     [
         ({"model": {"backbone": {"name": "smal"}}}, r"run\.json: model: .*small"),
         ({"model": {"backbone": {"name": "small", "x": 1}}}, r"run\.json: model: "),
-        ({"model": "MyNet"}, r"a module of your own, MyNet; give it, with any weights"),
+        ({"model": "MyNet"}, r"a module of your own, MyNet; give one like it, with any weights"),
         ({"transform": {"size": -1}}, r"run\.json: transform: size"),
         (
             {"model": {"backbone": {"name": "mnist_convnet"}}},
@@ -350,7 +354,7 @@ def test_a_module_of_ones_own_is_loaded_into(tmp_path: Path) -> None:
     options = {"device": "cpu", "workers": 1, "quiet": True, "split": "all"}
     changes = {"schedule.steps": 2, "validation.fraction": 0}
     run = kinspace.train(data, model=net, changes=changes, out=tmp_path / "own", **options)
-    with pytest.raises(ValueError, match="give it, with any weights"):
+    with pytest.raises(ValueError, match="give one like it, with any weights"):
         kinspace.load(run.folder, "cpu")
     model = kinspace.load(run.folder, "cpu", model=torch.nn.Linear(5, 3))
     truth = net(inputs).detach().numpy()

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import kinspace
 from bundles import QUICK, digits
-from kinspace.inference import Model, export_onnx
+from kinspace.inference import EmbeddingModel, export_onnx
 from kinspace.models import (
     Embedder,
     Head,
@@ -325,7 +325,7 @@ def test_a_model_whose_learners_do_not_fit_says_so() -> None:
 # A whole run
 
 
-def trained(method: str, changes: dict[str, Any], folder: Path) -> Model:
+def trained(method: str, changes: dict[str, Any], folder: Path) -> EmbeddingModel:
     run = kinspace.train(
         "digits",
         method=method,

@@ -12,9 +12,9 @@ from kinspace.data import load_dataset
 from kinspace.evaluation.comparison import compare
 from kinspace.evaluation.hierarchy_experiment import recover_hierarchy
 from kinspace.evaluation.merged_classes import recovery_error
+from kinspace.inference.run_embeddings import RunEmbeddings
 from kinspace.report import write_comparison
-from kinspace.run import Run, open_run
-from kinspace.run_tables import RunEmbedder
+from kinspace.run import Run, Splits, open_run
 from kinspace.training.data_parts import split_names
 from report.runs import OPTIONS, QUICK, trained
 from report.test_page import checked
@@ -93,7 +93,7 @@ def test_hierarchy_recovery_trains_on_pairs_and_judges_on_the_true_classes(
     )
     known, _, judged = split_names(coarse, "stratified", validation=0, seed=2)
     assert judged is not None
-    embedder = RunEmbedder(run, coarse, device="cpu")
+    embedder = RunEmbeddings(run, Splits(coarse, known, None, judged), device="cpu")
     truth = [
         [Path(part.pictures.name(i)).parent.name for i in range(len(part))]
         for part in (judged, known)

@@ -14,11 +14,10 @@ import kinspace
 from kinspace.data import digits_dataset
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.comparison import compare
-from kinspace.evaluation.evaluator import evaluate, gather
+from kinspace.evaluation.evaluator import evaluate, evaluate_tables
 from kinspace.evaluation.protocols import halves, open_set, verification
 from kinspace.evaluation.summary import summarize
 from kinspace.run import Run, open_run
-from kinspace.run_tables import embed_run
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from report.runs import OPTIONS, QUICK
 
@@ -47,7 +46,7 @@ def test_a_run_scores_what_its_training_has_written_down(run: Run) -> None:
 
 
 def test_the_gap_is_recall_of_the_training_part_less_that_of_the_test_part(run: Run) -> None:
-    made, found = embed_run(run), evaluate(run)
+    found = evaluate(run)
 
     def recall(table: EmbeddingTable) -> float:
         near = NearestNeighbors(n_neighbors=2).fit(units(table)).kneighbors(units(table))[1][:, 1]
@@ -55,8 +54,8 @@ def test_the_gap_is_recall_of_the_training_part_less_that_of_the_test_part(run: 
         return float((table.labels[near] == table.labels).mean())
 
     assert found.gap is not None
-    assert found.gap["train"]["recall@1"] == pytest.approx(recall(made.tables["train"]))
-    expected = recall(made.tables["train"]) - recall(made.tables["test"])
+    assert found.gap["train"]["recall@1"] == pytest.approx(recall(run.embeddings("train")))
+    expected = recall(run.embeddings("train")) - recall(run.embeddings("test"))
     assert found.gap["gap"]["recall@1"] == pytest.approx(expected)
 
 
@@ -75,7 +74,7 @@ def test_a_set_with_queries_and_a_gallery_is_judged_by_these(photos: Path, tmp_p
         split="official",
         **OPTIONS,
     )
-    table = embed_run(run).tables["test"]
+    table = run.embeddings("test")
     assert table.labels is not None
     points, asks = units(table), np.array(["query" in name.split("/") for name in table.ids])
     near = np.argmax(points[asks] @ points[~asks].T, axis=1)
@@ -129,18 +128,18 @@ def test_embeddings_are_kept_and_made_anew_for_other_weights(run: Run, tmp_path:
     shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("report", "embeddings"))
     copy = open_run(folder)
     said: list[str] = []
-    first = embed_run(copy, status=said.append)
+    first = copy.embeddings("test", status=said.append)
     assert "embedding the test part" in said
     said.clear()
-    second = embed_run(copy, status=said.append)
+    second = copy.embeddings("test", status=said.append)
     assert not said
-    np.testing.assert_array_equal(first.tables["test"].vectors, second.tables["test"].vectors)
+    np.testing.assert_array_equal(first.vectors, second.vectors)
     tensors, state = read_checkpoint(folder / "model.safetensors")
     tensors["head.linear.weight"] *= torch.linspace(0.5, 2, 8)[:, None]
     write_checkpoint(folder / "model.safetensors", tensors, state)
-    third = embed_run(copy, status=said.append)
+    third = copy.embeddings("test", status=said.append)
     assert "embedding the test part" in said
-    assert not np.array_equal(third.tables["test"].vectors, first.tables["test"].vectors)
+    assert not np.array_equal(third.vectors, first.vectors)
 
 
 def test_other_data_is_judged_as_a_whole_and_that_is_said(run: Run, tmp_path: Path) -> None:
@@ -175,7 +174,7 @@ def test_a_run_under_way_and_a_folder_without_a_run_are_errors(run: Run, tmp_pat
     with pytest.raises(ValueError, match=r"without run\.json"):
         evaluate(tmp_path)
     shutil.copy(run.folder / "run.json", tmp_path / "run.json")
-    with pytest.raises(ValueError, match="still under way"):
+    with pytest.raises(ValueError, match="expected the trained weights, got no such file"):
         evaluate(tmp_path)
 
 
@@ -306,10 +305,10 @@ def test_a_run_with_a_model_of_the_users_own_needs_it_again(run: Run, tmp_path: 
     shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("embeddings"))
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(about | {"model": "Net"}))
-    with pytest.raises(ValueError, match="model of your own, Net; pass it as model="):
+    with pytest.raises(ValueError, match="module of your own, Net; give one like it"):
         evaluate(folder)
 
 
 def test_pictures_of_a_table_are_found_by_its_paths(run: Run) -> None:
-    table = embed_run(run).tables["test"]
-    assert len(gather(table).pictures["test"]) == len(table)
+    table = run.embeddings("test")
+    assert len(evaluate_tables(table).pictures["test"]) == len(table)

@@ -22,7 +22,6 @@ from kinspace.evaluation.cluster_metrics import clustering_metrics
 from kinspace.reproduce import Outcome, make_jobs, read_experiment, reproduce
 from kinspace.reproduce.training_processes import Failed, Machine
 from kinspace.run import open_run
-from kinspace.run_tables import RunEmbedder
 from kinspace.training.data_parts import split_names
 from reproduce.small import OPTIONS, TOML, written
 
@@ -93,15 +92,16 @@ def test_measures_the_training_does_not_write_are_of_its_chosen_model(
     run, whole = open_run(place / "out/triplet-seed1"), load_dataset("digits")
     _, _, test = split_names(whole, "zero_shot", validation=0.4, seed=1)
     assert test is not None
-    vectors = RunEmbedder(run, whole, device="cpu").vectors(test)
+    vectors = run.embeddings("test", data=whole, device="cpu").vectors
     found = clustering_metrics(vectors, test.labels.numpy(), seed=1)
     assert record["test"]["nmi"] == pytest.approx(found["nmi"], rel=1e-6)
     assert record["test"]["f1"] == pytest.approx(found["f1"], rel=1e-6)
     third = recall_at_k(vectors, test.labels.numpy(), (3,))[3]
     assert record["test"]["recall@3"] == pytest.approx(third, abs=1e-9)
-    embedder = RunEmbedder(run, whole, device="cpu")
-    embedder.model.mirror, embedder.model.scales = True, (0.8, 1.0, 1.25)
-    first = recall_at_k(embedder.vectors(test), test.labels.numpy(), (1,))[1]
+    model = run.model("cpu")
+    model.module.mirror, model.module.scales = True, (0.8, 1.0, 1.25)  # type: ignore[assignment]
+    vectors = model.encode([test.pictures.read(place) for place in range(len(test))])
+    first = recall_at_k(vectors, test.labels.numpy(), (1,))[1]
     assert record["test"]["views_recall@1"] == pytest.approx(first, abs=1e-9)
     other = next(r for r in outcome.content["runs"] if r["row"] == "contrastive")
     assert "views_recall@1" not in other["test"]

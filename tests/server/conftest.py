@@ -8,7 +8,7 @@ import pytest
 
 import kinspace
 from browsers import chromium
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.server.gallery_map import gallery_positions
 from web_servers import running, small_run
 
@@ -19,14 +19,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def model(run: Path) -> Model:
+def model(run: Path) -> EmbeddingModel:
     found = kinspace.load(run, "cpu")
     gallery_positions(found)  # kept in the folder: every server here has its map at once
     return found
 
 
 @pytest.fixture(scope="session")
-def server(model: Model) -> Iterator[str]:
+def server(model: EmbeddingModel) -> Iterator[str]:
     with running(model) as address:
         yield address
 

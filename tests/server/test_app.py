@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from bundles import digits
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from web_servers import ROWS, get, metrics, picture, running, upload
 
 
-def test_search_answers_as_the_model_does(server: str, model: Model) -> None:
+def test_search_answers_as_the_model_does(server: str, model: EmbeddingModel) -> None:
     answer = upload(server, picture(20), k=5)
     assert answer.status_code == 200
     expected = model.classify(digits().pictures.read(20), 5)
@@ -24,7 +24,7 @@ def test_search_answers_as_the_model_does(server: str, model: Model) -> None:
     assert found["verdict"]["confidence"] == pytest.approx(expected.confidence, abs=1e-4)
 
 
-def test_kinds_follow_the_two_thresholds(server: str, model: Model) -> None:
+def test_kinds_follow_the_two_thresholds(server: str, model: EmbeddingModel) -> None:
     limits = model.thresholds
     assert limits is not None
     assert limits.known is not None
@@ -35,12 +35,12 @@ def test_kinds_follow_the_two_thresholds(server: str, model: Model) -> None:
     assert {each["kind"] for each in found} >= {"same kind", "unknown"}
 
 
-def test_encode_gives_the_vector(server: str, model: Model) -> None:
+def test_encode_gives_the_vector(server: str, model: EmbeddingModel) -> None:
     vector = upload(server, picture(7), "/api/encode").json()["vector"]
     assert vector == pytest.approx(model.encode(digits().pictures.read(7))[0].tolist(), abs=1e-5)
 
 
-def test_neighbors_of_a_picture_by_its_id(server: str, model: Model) -> None:
+def test_neighbors_of_a_picture_by_its_id(server: str, model: EmbeddingModel) -> None:
     answer = get(f"{server}/api/neighbors/digit%2030?k=4").json()
     assert (answer["row"], answer["id"]) == (30, "digit 30")
     assert [each["row"] for each in answer["neighbors"]] == [
@@ -48,7 +48,7 @@ def test_neighbors_of_a_picture_by_its_id(server: str, model: Model) -> None:
     ]
 
 
-def test_filters_by_class_and_attribute(server: str, model: Model) -> None:
+def test_filters_by_class_and_attribute(server: str, model: EmbeddingModel) -> None:
     table = model.table
     assert table.labels is not None
     assert table.attributes is not None
@@ -67,7 +67,7 @@ def test_filters_by_class_and_attribute(server: str, model: Model) -> None:
         assert len(found) >= min(100, len(fits)) - 1
 
 
-def test_classes_and_map_describe_the_table(server: str, model: Model) -> None:
+def test_classes_and_map_describe_the_table(server: str, model: EmbeddingModel) -> None:
     table = model.table
     assert table.labels is not None
     assert table.attributes is not None
@@ -126,7 +126,9 @@ def test_health_metrics_and_documentation(server: str) -> None:
     assert "http" not in get(f"{server}/docs").text.replace("http://127.0.0.1", "")
 
 
-def test_two_apps_in_one_process_count_their_own_requests(server: str, model: Model) -> None:
+def test_two_apps_in_one_process_count_their_own_requests(
+    server: str, model: EmbeddingModel
+) -> None:
     get(f"{server}/healthz")
     with running(model) as other:
         get(f"{other}/healthz")

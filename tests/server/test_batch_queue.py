@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import kinspace
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.server.batch_queue import BatchQueue, QueueFull, Vector
 from kinspace.server.server_settings import ServerSettings
 from web_servers import get, metrics, picture, running, upload
@@ -21,7 +21,7 @@ from web_servers import get, metrics, picture, running, upload
 class Gate:
     """Holds the real model back until opened, and notes how large its batches were."""
 
-    def __init__(self, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, model: EmbeddingModel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened, self.sizes = threading.Event(), []
         real = model.embed_inputs
 

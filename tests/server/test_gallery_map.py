@@ -12,14 +12,14 @@ import pytest
 
 import kinspace
 from browsers import Visit
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.server import gallery_map
 from kinspace.server.gallery_map import FILE, gallery_positions, map_positions
 from web_servers import READY, get, picture, running, upload
 
 
 @pytest.fixture
-def bare(run: Path, tmp_path: Path) -> Model:
+def bare(run: Path, tmp_path: Path) -> EmbeddingModel:
     """Without a map."""
     folder = shutil.copytree(run, tmp_path / "run")
     (folder / FILE).unlink(missing_ok=True)
@@ -31,7 +31,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The map is computed when this is set."""
     opened = threading.Event()
 
-    def held(model: Model, **options: Any) -> Any:
+    def held(model: EmbeddingModel, **options: Any) -> Any:
         assert opened.wait(300)
         return gallery_positions(model, **options)
 
@@ -40,7 +40,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     opened.set()
 
 
-def test_search_does_not_wait_for_the_map(bare: Model, gate: threading.Event, browser: Any) -> None:
+def test_search_does_not_wait_for_the_map(
+    bare: EmbeddingModel, gate: threading.Event, browser: Any
+) -> None:
     with running(bare) as server:
         assert get(f"{server}/api/map").json() == {"state": "drawing"}
         assert upload(server, picture(20)).json()["neighbors"][0]["id"] == "digit 20"
@@ -62,9 +64,12 @@ def test_search_does_not_wait_for_the_map(bare: Model, gate: threading.Event, br
 
 
 def test_a_map_that_cannot_be_drawn_is_all_that_is_missing(
-    bare: Model, monkeypatch: pytest.MonkeyPatch, browser: Any, caplog: pytest.LogCaptureFixture
+    bare: EmbeddingModel,
+    monkeypatch: pytest.MonkeyPatch,
+    browser: Any,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def broken(model: Model, **options: Any) -> Any:
+    def broken(model: EmbeddingModel, **options: Any) -> Any:
         raise RuntimeError("no memory for a map")
 
     monkeypatch.setattr(gallery_map, "gallery_positions", broken)
@@ -77,7 +82,7 @@ def test_a_map_that_cannot_be_drawn_is_all_that_is_missing(
 
 
 def test_a_folder_that_cannot_be_written_is_served_too(
-    bare: Model, monkeypatch: pytest.MonkeyPatch
+    bare: EmbeddingModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(path: Path, write: object) -> None:
         raise PermissionError(13, f"cannot write {path}: Permission denied")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.server.server_settings import ServerSettings
 from malformed_requests import KINDS
 from odd_pictures import bomb, encoded, scene
@@ -92,7 +92,7 @@ def test_no_path_leads_to_the_disk(server: str, name: str) -> None:
         assert b"root:" not in said
 
 
-def test_too_many_bytes_and_pixels(model: Model) -> None:
+def test_too_many_bytes_and_pixels(model: EmbeddingModel) -> None:
     settings = ServerSettings(max_upload_bytes=20_000, max_pixels=10_000)
     with running(model, settings) as server:
         refused(upload(server, b"\xff\xd8" + bytes(21_000)), 413, "20,000 bytes")
@@ -110,7 +110,7 @@ def test_too_many_bytes_and_pixels(model: Model) -> None:
         assert upload(server, encoded(scene(2, 100), "jpeg")).status_code == 200
 
 
-def test_a_client_that_falls_silent_is_let_go(model: Model) -> None:
+def test_a_client_that_falls_silent_is_let_go(model: EmbeddingModel) -> None:
     with running(model, ServerSettings(read_timeout=0.2)) as server:
         where = urlsplit(server)
         with socket.create_connection((where.hostname, where.port), 10) as line:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from browsers import Visit
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.server.server_settings import ServerSettings
 from web_servers import READY, ROWS, picture, running
 
@@ -18,7 +18,7 @@ def open_page(browser: Any, server: str, **options: Any) -> Visit:
 
 
 def test_a_click_shows_the_neighbors_and_back_goes_back(
-    browser: Any, server: str, model: Model
+    browser: Any, server: str, model: EmbeddingModel
 ) -> None:
     visit = open_page(browser, server)
     visit.says(f"{ROWS} pictures")
@@ -196,7 +196,7 @@ def test_it_fits_a_phone_in_light_and_dark(browser: Any, server: str, scheme: st
     visit.close()
 
 
-def test_the_page_asks_for_the_token(browser: Any, model: Model) -> None:
+def test_the_page_asks_for_the_token(browser: Any, model: EmbeddingModel) -> None:
     with running(model, ServerSettings(token="moths-fly-at-night")) as server:
         visit = Visit(browser, server, server)
         dialog = visit.tab.locator("#login")

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.server import serve
 from kinspace.server.server_settings import ServerSettings
 from web_servers import get, picture, post, running, upload
@@ -15,7 +15,7 @@ TOKEN = "moths-fly-at-night"
 
 
 @pytest.fixture(scope="module")
-def guarded(model: Model) -> Iterator[str]:
+def guarded(model: EmbeddingModel) -> Iterator[str]:
     with running(model, ServerSettings(token=TOKEN)) as address:
         yield address
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from browsers import Visit
 from kinspace.cli import app
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.server import write_site
 from web_servers import READY, ROWS
 
@@ -23,7 +23,7 @@ def site(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_it_holds_what_the_model_answers(site: Path, model: Model) -> None:
+def test_it_holds_what_the_model_answers(site: Path, model: EmbeddingModel) -> None:
     text = (site / "data.js").read_text(encoding="utf-8")
     data = json.loads(text.removeprefix("window.kinspaceSite = ").rstrip(";\n"))
     near = model.neighbors(9, 24)
@@ -36,7 +36,9 @@ def test_it_holds_what_the_model_answers(site: Path, model: Model) -> None:
     assert (site / "thumb/9.jpg").read_bytes()[:2] == b"\xff\xd8"
 
 
-def test_it_works_from_the_disk_without_a_server(browser: Any, site: Path, model: Model) -> None:
+def test_it_works_from_the_disk_without_a_server(
+    browser: Any, site: Path, model: EmbeddingModel
+) -> None:
     here = site.resolve().as_uri()
     visit = Visit(browser, f"{here}/index.html", here, offline=True).ready(*READY)
     assert "this page is files alone" in visit.tab.locator("#drop-help").inner_text()
@@ -59,7 +61,7 @@ def test_it_works_from_the_disk_without_a_server(browser: Any, site: Path, model
 
 
 def test_it_is_written_again_but_not_over_other_files(
-    site: Path, model: Model, tmp_path: Path
+    site: Path, model: EmbeddingModel, tmp_path: Path
 ) -> None:
     assert write_site(model, site) == site / "index.html"
     (tmp_path / "letters.txt").write_text("mine")

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import kinspace
 from bundles import digits, run_with_gallery
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.search.gallery import Gallery
 from kinspace.server.app import make_app
 from kinspace.server.server_settings import ServerSettings
@@ -43,7 +43,9 @@ def picture(row: int = 20, kind: str = "png") -> bytes:
 
 
 @contextmanager
-def running(model: Model, settings: ServerSettings | None = None, **options: Any) -> Iterator[str]:
+def running(
+    model: EmbeddingModel, settings: ServerSettings | None = None, **options: Any
+) -> Iterator[str]:
     """The address of a server of this model."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

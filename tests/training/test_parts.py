@@ -190,7 +190,17 @@ def test_wherever_the_pictures_are_kept_the_losses_are_the_same(tmp_path: Path) 
     assert other == pytest.approx(one, rel=1e-4)
 
 
-def test_several_views_need_a_cache_and_say_so_before_the_training(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"test.views: expected 1 where there is no cache"):
-        trained(tmp_path / "run", cache="none", changes={"test.views": 4})
+def test_several_views_are_the_same_with_and_without_a_cache(tmp_path: Path) -> None:
+    changes = {"test.views": 4, "transform.resize": 20}
+    found = [
+        trained(tmp_path / cache, cache=cache, changes=changes | {"schedule.steps": 1})
+        for cache in ("memory", "none")
+    ]
+    recalls = [run.results["untrained"]["map"] for run in found]
+    assert recalls[0] == pytest.approx(recalls[1], rel=1e-5)
+
+
+def test_several_views_need_pictures_and_say_so_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"test.views: expected 1, inputs are no pictures"):
+        trained_net(tmp_path / "run", net(), changes={"test.views": 4})
     assert not (tmp_path / "run").exists()

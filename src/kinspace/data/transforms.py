@@ -44,6 +44,7 @@ __all__ = [
     "Square",
     "TransformSettings",
     "eval_transform",
+    "square_transform",
     "train_transform",
 ]
 
@@ -218,6 +219,20 @@ def eval_transform(settings: TransformSettings | None = None) -> v2.Compose:
             *_normalized(settings),
         ]
     )
+
+
+def square_transform(settings: TransformSettings | None = None) -> v2.Compose:
+    """The whole square, not cropped: a uint8 (3, resize, resize) tensor, as a cache keeps it.
+
+    `kinspace.data.augmented_views` makes the views of a picture out of it.
+
+    >>> square_transform()(Image.new("RGB", (640, 480))).shape
+    torch.Size([3, 256, 256])
+    """
+    from torchvision.transforms import v2
+
+    settings = settings or TransformSettings()
+    return v2.Compose([Square(settings.resize, settings.fit), v2.ToImage(), v2.ToPureTensor()])
 
 
 def _normalized(settings: TransformSettings) -> list[Any]:

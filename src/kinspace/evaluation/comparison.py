@@ -22,7 +22,6 @@ from kinspace.evaluation.retrieval import QueryScores, queries_of, retrieval_by_
 from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
 from kinspace.evaluation.summary import RANKS, Status, plain
 from kinspace.run import Run, open_run
-from kinspace.run_tables import embed_run
 
 __all__ = ["Comparison", "compare"]
 
@@ -45,7 +44,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class _Judged:
+class _EvaluatedRun:
     """A run, its test pictures and what each of them scored."""
 
     run: Run
@@ -68,7 +67,7 @@ def compare(
     device: str | None = None,
     status: Status = lambda text: None,
 ) -> Comparison:
-    """Judge runs on their test parts and compare them, by cosine.
+    """Evaluate runs on their test parts and compare them, by cosine.
 
     The paired test of two groups takes Recall@1 of every test picture, its mean over the seeds,
     with the pictures of a class together; where two or more seeds are shared, also by seeds.
@@ -81,18 +80,18 @@ def compare(
     folders = [run.folder.resolve() for run in opened]
     if twice := {folder for folder in folders if folders.count(folder) > 1}:
         raise ValueError(f"RUN: expected each run once, got {min(twice).name} twice")
-    judged = [_judged(run, data, place, status) for run in opened]
-    groups: dict[str, list[_Judged]] = {}
-    for one in judged:
+    evaluated = [_evaluated(run, data, place, status) for run in opened]
+    groups: dict[str, list[_EvaluatedRun]] = {}
+    for one in evaluated:
         groups.setdefault(one.key, []).append(one)
     names = _names(groups)
     notes = []
-    if len({one.ids for one in judged}) > 1:
+    if len({one.ids for one in evaluated}) > 1:
         notes.append("the runs were tested on different pictures: compare their numbers with care")
     if any(len({one.seed for one in some}) < len(some) for some in groups.values()):
         notes.append("some runs of one recipe have the same seed: their spread says little")
     return Comparison(
-        runs=[_row(one, names[one.key]) for one in judged],
+        runs=[_row(one, names[one.key]) for one in evaluated],
         groups=[_group(names[key], some) for key, some in groups.items()],
         tests=[
             _test(names[one], names[other], groups[one], groups[other])
@@ -103,24 +102,26 @@ def compare(
     )
 
 
-def _judged(run: Run, data: Any, device: str, status: Status) -> _Judged:
+def _evaluated(run: Run, data: Any, device: str, status: Status) -> _EvaluatedRun:
     name = run.folder.resolve().name
     about = run.about
-    made = embed_run(run, data, device=device, status=lambda text: status(f"{name}: {text}"))
-    table = made.tables["test"]
+    splits = run.splits(data)
+    table = run.embeddings(
+        "test", data=splits, device=device, status=lambda text: status(f"{name}: {text}")
+    )
     status(f"{name}: ranking")
     ks = [k for k in RANKS if k < len(table)]
-    roles = made.parts["test"].parts
+    roles = splits.test.parts
     vectors = vectors_of(table, device=device)
     scores = retrieval_by_roles(vectors, table.labels, roles).scores(ks)
     if (searching := queries_of(roles)) is not None:
         table = table.select(searching)
     key = json.dumps([about[part] for part in ("data", "split", "recipe")], sort_keys=True)
     assert table.labels is not None
-    return _Judged(run, scores, table.ids, table.labels, key, int(about["seed"]))
+    return _EvaluatedRun(run, scores, table.ids, table.labels, key, int(about["seed"]))
 
 
-def _names(groups: dict[str, list[_Judged]]) -> dict[str, str]:
+def _names(groups: dict[str, list[_EvaluatedRun]]) -> dict[str, str]:
     """The name of the recipe; with that of the first run where two recipes have one name."""
     names = {key: str(some[0].run.about["recipe"]["name"]) for key, some in groups.items()}
     twice = {name for name in names.values() if list(names.values()).count(name) > 1}
@@ -130,14 +131,14 @@ def _names(groups: dict[str, list[_Judged]]) -> dict[str, str]:
     }
 
 
-def _row(one: _Judged, group: str) -> dict[str, Any]:
+def _row(one: _EvaluatedRun, group: str) -> dict[str, Any]:
     found, results = one.scores.summary(), one.run.results
     about = {"run": one.run.folder.resolve().name, "group": group, "seed": one.seed}
     kept = {name: found[name] for name in found if name in MEASURES or name.startswith("recall@")}
     return about | kept | {"seconds": results.get("seconds"), "steps": results.get("steps")}
 
 
-def _group(name: str, some: list[_Judged]) -> dict[str, Any]:
+def _group(name: str, some: list[_EvaluatedRun]) -> dict[str, Any]:
     rows = [one.scores.summary() for one in some]
     measures = [key for key in rows[0] if key in MEASURES or key.startswith("recall@")]
     return {
@@ -147,7 +148,9 @@ def _group(name: str, some: list[_Judged]) -> dict[str, Any]:
     }
 
 
-def _test(name: str, other_name: str, ours: list[_Judged], theirs: list[_Judged]) -> dict[str, Any]:
+def _test(
+    name: str, other_name: str, ours: list[_EvaluatedRun], theirs: list[_EvaluatedRun]
+) -> dict[str, Any]:
     found: dict[str, Any] = {"first": name, "second": other_name, "measure": "recall@1"}
     found |= {"by_picture": None, "by_seed": None}
     if len({one.ids for one in ours + theirs}) == 1:

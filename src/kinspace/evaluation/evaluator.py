@@ -1,4 +1,4 @@
-"""Judge a run, or vectors from anywhere: the way in of `kinspace evaluate`.
+"""Evaluate a run, or vectors from anywhere.
 
 found = evaluate("runs/moths-nra-1")
 found = evaluate("vectors.npz")
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from torch import nn
 
@@ -18,98 +18,122 @@ from kinspace.data.in_memory import SampleInputs
 from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.summary import Evaluation, Status, summarize
-from kinspace.run import Run, open_run
-from kinspace.run_tables import RunTables, embed_run
+from kinspace.inference.run_embeddings import BASELINES, RunEmbeddings
+from kinspace.run import Run, Splits, open_run
 
-__all__ = ["Gathered", "evaluate", "gather"]
+__all__ = ["EvaluateOptions", "EvaluatedTables", "evaluate", "evaluate_tables"]
+
+
+class EvaluateOptions(TypedDict, total=False):
+    """The options of `evaluate`.
+
+    metric: "cosine" or "euclidean". seed: of what is drawn at random. name: in the result, by
+    default that of the folder or file. device: by default a run is embedded on a GPU if there is
+    one, and everything is measured on the CPU. fmr: the false-match rate wanted. model: for a run
+    with a module of your own, one like it. status: called with each step.
+    """
+
+    metric: str
+    seed: int
+    name: str
+    device: str | None
+    fmr: float
+    model: nn.Module | None
+    status: Status
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered:
+class EvaluatedTables:
     """An evaluation and all that a report shows with it.
 
-    pictures: by part, in the order of the tables' rows; none for inputs that are no pictures.
+    tables: "test", and of a run "train", "validation" and the baselines. pictures: by part, in the
+    order of the tables' rows; none for inputs that are no pictures. splits: the data of a run.
     """
 
     evaluation: Evaluation
     tables: dict[str, EmbeddingTable]
     pictures: dict[str, Pictures] = field(default_factory=dict)
     run: Run | None = None
-    made: RunTables | None = None
+    splits: Splits | None = None
 
     @property
     def test(self) -> EmbeddingTable:
-        """The table that was judged."""
+        """The table that was evaluated."""
         return self.tables["test"]
 
 
 def evaluate(
     source: str | Path | Run | EmbeddingTable,
     data: Any = None,
-    *,
-    metric: str = "cosine",
-    seed: int = 0,
-    **options: Any,
+    **options: Unpack[EvaluateOptions],
 ) -> Evaluation:
     """Every measure of a run folder, of a file of vectors, or of a table.
 
     source: a run folder, which keeps the result as evaluation.json; or an EmbeddingTable, or its
     file (.npz, .npy + .csv, .safetensors, .parquet). data: for a run, where its data is now, or
-    other data to judge it on. options: device (by default a run is embedded on a GPU if any,
-    and measured on the CPU), fmr, status (called with each step), and model, for a run with
-    a model of your own.
+    other data to evaluate it on. options: see `EvaluateOptions`.
 
     >>> import numpy as np
     >>> x, y = np.eye(4).repeat(3, 0), np.arange(12) // 3
     >>> evaluate(EmbeddingTable(x, y)).retrieval["model"]["map@r"]
     1.0
     """
-    return gather(source, data, metric=metric, seed=seed, **options).evaluation
+    return evaluate_tables(source, data, **options).evaluation
 
 
-def gather(
+def evaluate_tables(
     source: str | Path | Run | EmbeddingTable,
     data: Any = None,
-    *,
-    metric: str = "cosine",
-    seed: int = 0,
-    model: nn.Module | None = None,
-    **options: Any,
-) -> Gathered:
+    **options: Unpack[EvaluateOptions],
+) -> EvaluatedTables:
     """The same with the tables and pictures it was made from."""
-    device = pick_device(options.get("device"))
+    given: dict[str, Any] = dict(options)
+    if given.get("device") is not None:
+        given["device"] = pick_device(given["device"])
+    module = given.pop("model", None)
+    if isinstance(source, Run) or (not isinstance(source, EmbeddingTable) and _is_run(source)):
+        run = source if isinstance(source, Run) else open_run(source)
+        return _evaluate_run(run, data, module, given)
+    if data is not None:
+        raise ValueError("DATA: expected with a run folder, got it with a table of vectors")
+    table = source if isinstance(source, EmbeddingTable) else EmbeddingTable.load(source)
+    name = "embeddings" if isinstance(source, EmbeddingTable) else Path(source).stem
+    found = summarize(table, **({"name": name} | given))
+    return EvaluatedTables(found, {"test": table}, _files_of(table))
+
+
+def _is_run(source: str | Path) -> bool:
+    return Path(source).is_dir() or not Path(source).suffix
+
+
+def _evaluate_run(
+    run: Run, data: Any, module: nn.Module | None, options: dict[str, Any]
+) -> EvaluatedTables:
+    splits = run.splits(data)
     status: Status = options.get("status") or (lambda text: None)
-    options |= {"device": None if options.get("device") is None else device, "status": status}
-    if isinstance(source, EmbeddingTable) or (
-        not isinstance(source, Run) and not Path(source).is_dir() and Path(source).suffix
-    ):
-        if data is not None:
-            raise ValueError("DATA: expected with a run folder, got it with a table of vectors")
-        table = source if isinstance(source, EmbeddingTable) else EmbeddingTable.load(source)
-        name = "embeddings" if isinstance(source, EmbeddingTable) else Path(source).stem
-        found = summarize(table, metric=metric, seed=seed, **({"name": name} | options))
-        return Gathered(found, {"test": table}, _of_paths(table))
-    run = source if isinstance(source, Run) else open_run(source)
-    made = embed_run(run, data, model=model, device=str(device), status=status)
+    made = RunEmbeddings(run, splits, device=options.get("device"), module=module, status=status)
+    tables = {"test": made.table("test")}
+    for by in BASELINES:  # beside the test part, while its pictures are decoded
+        tables[by] = made.table("test", by)
+    for name in ("train", "validation"):
+        if getattr(splits, name) is not None:
+            same = getattr(splits, name) is splits.test
+            tables[name] = tables["test"] if same else made.table(name)
     found = summarize(
-        made.tables["test"],
-        train=made.tables.get("train") if "train" in made.parts else None,
-        validation=made.tables.get("validation"),
-        baselines=made.baselines,
-        metric=metric,
-        seed=seed,
-        roles=made.parts["test"].parts,
+        tables["test"],
+        train=tables.get("train"),
+        validation=tables.get("validation"),
+        baselines={by: tables[by] for by in BASELINES},
+        roles=splits.test.parts,
         **({"name": run.folder.resolve().name} | options),
     )
-    notes = [*made.notes, *_of_training(run), *found.notes]
-    found = replace(found, notes=notes)
+    found = replace(found, notes=[*splits.notes, *_of_training(run), *found.notes])
     write_json(run.folder / "evaluation.json", found.to_dict())
-    pictures = {
-        name: part.pictures
-        for name, part in made.parts.items()
-        if not isinstance(made.whole.pictures, SampleInputs)
-    }
-    return Gathered(found, made.tables, pictures, run, made)
+    pictures = {}
+    if not isinstance(splits.whole.pictures, SampleInputs):
+        shown = splits.parts | {"test": splits.test}
+        pictures = {name: part.pictures for name, part in shown.items()}
+    return EvaluatedTables(found, tables, pictures, run, splits)
 
 
 def _of_training(run: Run) -> list[str]:
@@ -118,12 +142,12 @@ def _of_training(run: Run) -> list[str]:
     if results and results["selected_step"] == 0 and results["steps"]:
         return [
             "no step of the training was better on the validation classes than its start: the "
-            "weights of step 0 are judged"
+            "weights of step 0 are evaluated"
         ]
     return []
 
 
-def _of_paths(table: EmbeddingTable) -> dict[str, Pictures]:
+def _files_of(table: EmbeddingTable) -> dict[str, Pictures]:
     """The pictures of a table of vectors, if its paths lead to all of them."""
     paths = [Path(path) for path in table.paths or ()]
     if not paths or not all(path.is_file() for path in paths):

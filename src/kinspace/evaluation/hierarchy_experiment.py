@@ -22,8 +22,9 @@ from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
 from kinspace.evaluation.merged_classes import merged_pairs, recovery_error
 from kinspace.evaluation.summary import Status, plain
+from kinspace.inference.run_embeddings import BASELINES, RunEmbeddings
 from kinspace.recipes import Recipe
-from kinspace.run_tables import BASELINES, RunEmbedder
+from kinspace.run import Splits
 from kinspace.training import train
 from kinspace.training.data_parts import split_names
 
@@ -60,11 +61,14 @@ def recover_hierarchy(
     status("training on the merged classes")
     changes = {**(changes or {}), "validation.fraction": 0.0}
     run = train(coarse, method=method, changes=changes, out=out, **settings)
-    embedder = RunEmbedder(run, coarse, device=settings.get("device"))
+    splits = Splits(coarse, known, None, judged)
+    made = RunEmbeddings(run, splits, device=settings.get("device"))
+    names = ("model", *(BASELINES if settings.get("baselines", True) else ()))
+    of_judged, of_known = ({by: made.vectors(part, by) for by in names} for part in (judged, known))
     found: dict[str, Any] = {}
-    for name in ("model", *(BASELINES if settings.get("baselines", True) else ())):
-        status(f"judging: {name}")
-        vectors = embedder.vectors(judged, name), embedder.vectors(known, name)
+    for name in names:
+        status(f"evaluating: {name}")
+        vectors = of_judged[name], of_known[name]
         found[name] = {
             "true": _error(vectors, _labels(judged, coarse, whole), _labels(known, coarse, whole)),
             "merged": _error(vectors, judged.labels.numpy(), known.labels.numpy()),

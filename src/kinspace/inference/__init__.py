@@ -1,8 +1,7 @@
-"""A run folder as a bundle: the model, its gallery and thresholds, ready to be asked."""
+"""A trained model in use: encode, search, classify, embed whole data sets, export to ONNX."""
 
 from kinspace.inference.dataset import embed_dataset, embed_to_file
-from kinspace.inference.loading import load
-from kinspace.inference.model import Model
+from kinspace.inference.model import EmbeddingModel, load
 from kinspace.inference.onnx import Exported, export_onnx, export_run
 from kinspace.search.answers import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.search.gallery_builder import gallery_recall, index_run
@@ -11,8 +10,8 @@ from kinspace.search.thresholds import Thresholds, calibrate
 __all__ = [
     "UNKNOWN",
     "Added",
+    "EmbeddingModel",
     "Exported",
-    "Model",
     "Neighbor",
     "Thresholds",
     "Verdict",

@@ -6,12 +6,14 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from kinspace import distributed
 from kinspace._core import checks
@@ -19,18 +21,18 @@ from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
 from kinspace.data.dataloader import PictureLoader
 from kinspace.data.dataset import Dataset
-from kinspace.data.pictures import FilePictures, Pictures, PictureSubset, fingerprint
+from kinspace.data.pictures import fingerprint
 from kinspace.data.unreadable import UnreadablePicture
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference.model import Model
+from kinspace.inference.model import EmbeddingModel
 
-__all__ = ["embed_dataset", "embed_to_file", "picture_names"]
+__all__ = ["embed_dataset", "embed_to_file"]
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], object]
 
 
 def embed_dataset(
-    model: Model,
+    model: EmbeddingModel,
     dataset: Dataset,
     *,
     batch_size: int = 64,
@@ -41,17 +43,19 @@ def embed_dataset(
 
     progress: called with the number of pictures done and of all.
     """
-    return _embedded(model, dataset, range(len(dataset)), batch_size, workers, progress)
+    vectors = _embedded(model, dataset, range(len(dataset)), batch_size, workers, progress)
+    return EmbeddingTable.from_dataset(dataset, vectors)
 
 
 def embed_to_file(
-    model: Model,
+    model: EmbeddingModel,
     dataset: Dataset,
     out: str | Path,
     *,
     shard: int = 8192,
+    batch_size: int = 64,
+    workers: int = 0,
     progress: Progress | None = None,
-    **options: int,
 ) -> EmbeddingTable | None:
     """The same into a .npz file, a shard of pictures after another in the folder OUT.parts.
 
@@ -73,15 +77,16 @@ def embed_to_file(
         distributed.barrier()  # all have looked before the first shard is written
         for number, at in enumerate(todo[rank::world]):
             rows = range(at, min(at + shard, len(dataset)))
-            table = _embedded(model, dataset, rows, progress=None, **options)
-            write_atomically(_file(parts, at), table.save)
+            vectors = _embedded(model, dataset, rows, batch_size, workers)
+            write_atomically(_file(parts, at), partial(_write, vectors))
             if progress is not None:
                 done = len(starts) - len(todo) + (number + 1) * world
                 progress(min(done * shard, len(dataset)), len(dataset))
         distributed.barrier()
         if rank:
             return None
-        table = EmbeddingTable.concat([EmbeddingTable.load(_file(parts, at)) for at in starts])
+        vectors = np.concatenate([np.load(_file(parts, at)) for at in starts])
+        table = EmbeddingTable.from_dataset(dataset, vectors)
         write_atomically(out, table.save)
         shutil.rmtree(parts)
         return table
@@ -91,10 +96,15 @@ def embed_to_file(
 
 
 def _file(parts: Path, start: int) -> Path:
-    return parts / f"{start:012}.npz"
+    return parts / f"{start:012}.npy"
 
 
-def _plan(model: Model, dataset: Dataset, shard: int) -> dict[str, Any]:
+def _write(vectors: NDArray[np.float32], file: Path) -> None:
+    with file.open("wb") as out:  # np.save would add .npy to the name
+        np.save(out, vectors)
+
+
+def _plan(model: EmbeddingModel, dataset: Dataset, shard: int) -> dict[str, Any]:
     """What shards have to have in common to be of one table."""
     weights = hashlib.blake2b(digest_size=16)
     for name, value in sorted(model.module.state_dict().items()):
@@ -102,8 +112,8 @@ def _plan(model: Model, dataset: Dataset, shard: int) -> dict[str, Any]:
     return {
         "weights": weights.hexdigest(),
         "transform": None if model.settings is None else model.settings.to_dict(),
+        "views": model.views,
         "pictures": fingerprint(dataset.pictures),
-        "labels": hashlib.blake2b(dataset.labels.numpy().tobytes(), digest_size=16).hexdigest(),
         "shard": shard,
     }
 
@@ -125,23 +135,19 @@ def _planned(parts: Path, plan: dict[str, Any], *, write: bool) -> None:
 
 
 def _embedded(
-    model: Model,
+    model: EmbeddingModel,
     dataset: Dataset,
     rows: Sequence[int],
-    batch_size: int = 64,
-    workers: int = 0,
+    batch_size: int,
+    workers: int,
     progress: Progress | None = None,
-) -> EmbeddingTable:
+) -> NDArray[np.float32]:
+    """The vectors of these rows; the pictures are read batch by batch, and none is kept."""
     checks.integer("batch_size", batch_size, at_least=1)
     places = [list(rows[at : at + batch_size]) for at in range(0, len(rows), batch_size)]
-    found: list[Any] = []
-    loader = PictureLoader(
-        dataset,
-        places,
-        model.transform or torch.as_tensor,
-        workers=workers,
-        device=model.device,
-    )
+    transform = model.transform or torch.as_tensor
+    loader = PictureLoader(dataset, places, transform, workers=workers, device=model.device)
+    found: list[NDArray[np.float32]] = []
     try:
         for batch in loader:
             found.append(model.embed_inputs(batch.images).cpu().numpy())
@@ -149,38 +155,4 @@ def _embedded(
                 progress(min(len(found) * batch_size, len(rows)), len(rows))
     except UnreadablePicture as error:
         raise ValueError(f"{error}; `kinspace check` lists all that cannot be read") from None
-    some = np.asarray(rows)
-    names = picture_names(dataset.pictures)
-    on_disk = isinstance(_whole(dataset.pictures), FilePictures)
-    attributes = dataset.attributes
-    return EmbeddingTable(
-        np.concatenate(found),
-        dataset.labels.numpy()[some],
-        tuple(names[row] for row in rows),
-        tuple(dataset.pictures.name(row) for row in rows) if on_disk else None,
-        None if attributes is None else attributes.values.numpy()[some],
-        () if attributes is None else attributes.names,
-        dataset.class_names,
-    )
-
-
-def _whole(pictures: Pictures) -> Pictures:
-    while isinstance(pictures, PictureSubset):
-        pictures = pictures.whole
-    return pictures
-
-
-def picture_names(pictures: Pictures) -> list[str]:
-    """A name for each picture; one that several have is numbered.
-
-    >>> from kinspace.data.pictures import FilePictures
-    >>> picture_names(FilePictures([Path("a.jpg"), Path("b.jpg"), Path("a.jpg")]))
-    ['a.jpg', 'b.jpg', 'a.jpg #2']
-    """
-    seen: dict[str, int] = {}
-    names = []
-    for place in range(len(pictures)):
-        name = pictures.name(place)
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return names
+    return np.concatenate(found)

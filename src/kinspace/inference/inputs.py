@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kinspace.data.pictures import ArrayPictures, FilePictures, _rgb
 
-__all__ = ["listed", "prepared"]
+__all__ = ["as_list", "network_input"]
 
 EXPECTED = (
     "a path, a PIL image, a uint8 array (height, width) or (height, width, 3), a uint8 tensor "
@@ -22,12 +22,12 @@ EXPECTED = (
 )
 
 
-def listed(images: Any, *, pictures: bool = True) -> list[Any]:
+def as_list(images: Any, *, pictures: bool = True) -> list[Any]:
     """One or many, as a list of single ones. pictures False: a tensor or array is one a row.
 
-    >>> len(listed("a.jpg")), len(listed(np.zeros((8, 8, 3), np.uint8)))
+    >>> len(as_list("a.jpg")), len(as_list(np.zeros((8, 8, 3), np.uint8)))
     (1, 1)
-    >>> len(listed(["a.jpg", "b.jpg"])), len(listed(torch.zeros(5, 3, 8, 8)))
+    >>> len(as_list(["a.jpg", "b.jpg"])), len(as_list(torch.zeros(5, 3, 8, 8)))
     (2, 5)
     """
     if isinstance(images, (str, Path, Image.Image)):
@@ -43,10 +43,10 @@ def listed(images: Any, *, pictures: bool = True) -> list[Any]:
     raise ValueError(f"images: expected {EXPECTED}, got {type(images).__name__}")
 
 
-def prepared(image: Any, transform: Callable[[Image.Image], Tensor] | None) -> Tensor:
+def network_input(image: Any, transform: Callable[[Image.Image], Tensor] | None) -> Tensor:
     """The network's input for one picture. transform None: the inputs are no pictures.
 
-    >>> prepared(np.zeros((8, 8), np.uint8), lambda picture: torch.tensor(picture.size))
+    >>> network_input(np.zeros((8, 8), np.uint8), lambda picture: torch.tensor(picture.size))
     tensor([8, 8])
     """
     if transform is None:

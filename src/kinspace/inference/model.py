@@ -1,4 +1,7 @@
-"""A trained model at work: encode, search, classify, add."""
+"""A trained model at work: encode, compare, search, classify, add.
+
+Only JSON and safetensors of a run folder are read: no file can run code.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,30 @@ from kinspace._core import checks
 from kinspace._core.cpus import cpu_count
 from kinspace._core.device import pick_device
 from kinspace._core.normalization import unit
-from kinspace.data.transforms import TransformSettings, eval_transform
+from kinspace.data.transforms import TransformSettings, eval_transform, square_transform
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference.inputs import listed, prepared
+from kinspace.inference.inputs import as_list, network_input
+from kinspace.models import make_embedder
+from kinspace.models.weights import take_weights
+from kinspace.run import Run, open_run
 from kinspace.search import Index, Where
 from kinspace.search.answers import UNKNOWN, Added, Neighbor, Verdict
-from kinspace.search.gallery import Gallery
+from kinspace.search.gallery import FILE, Gallery
 from kinspace.search.thresholds import Thresholds
+from kinspace.training.checkpoint import read_checkpoint
+from kinspace.training.embedding import mean_over_views
 
-__all__ = ["Model"]
+__all__ = ["EmbeddingModel", "chosen_weights", "load", "load_module", "open_model"]
 
 
 @dataclass(eq=False, repr=False)
-class Model:
-    """A run folder in memory; made by `kinspace.load`.
+class EmbeddingModel:
+    """A run folder in memory; made by `kinspace.load` and `Run.model`.
 
     module: the network. about: what run.json says. settings: what becomes of a picture before the
-    network, None where the model takes tensors. thresholds: None before `kinspace index`.
+    network, None where the model takes tensors. views: with more than one (`test.views`) a vector
+    is the mean over so many crops of its picture, the same for all. thresholds: None before
+    `kinspace index`.
 
     >>> import kinspace
     >>> model = kinspace.load("runs/moths-nra-1")  # doctest: +SKIP
@@ -52,17 +62,26 @@ class Model:
     device: torch.device
     thresholds: Thresholds | None = None
     gallery: Gallery | None = None
+    views: int = 1
 
     def __repr__(self) -> str:
         """In a line; `module` shows the layers."""
         there = "no" if self.gallery is None else f"{len(self.gallery.table):,}"
         method = self.about["recipe"]["name"]
-        return f"<Model {self.folder}: {method}, on {self.device}, {there} pictures to search>"
+        where = f"{method}, on {self.device}, {there} pictures to search"
+        return f"<EmbeddingModel {self.folder}: {where}>"
 
     @property
     def transform(self) -> Callable[[Image.Image], Tensor] | None:
-        """From an upright RGB picture to the network's input."""
-        return None if self.settings is None else eval_transform(self.settings)
+        """From an upright RGB picture to what `embed_inputs` takes.
+
+        With one view that is the network's input, with more the whole square, uint8.
+        """
+        if self.settings is None:
+            return None
+        make = eval_transform if self.views == 1 else square_transform
+        transform: Callable[[Image.Image], Tensor] = make(self.settings)
+        return transform
 
     @property
     def table(self) -> EmbeddingTable:
@@ -94,12 +113,12 @@ class Model:
         """Vectors of length 1, float32 (pictures, dim), of one picture or many.
 
         images: paths, PIL images, uint8 arrays (height, width, 3) or tensors (3, height, width).
-        Floating point tensors go into the network as they are: `model.transform` makes them.
+        Floating point tensors go into the network as they are, as one view.
         device: the network goes there first, and stays; None: it is where it should be. progress:
         a bar on the terminal. A whole data set is better given to `kinspace embed`.
         """
         checks.integer("batch_size", batch_size, at_least=1)
-        asked = listed(images, pictures=self.settings is not None)
+        asked = as_list(images, pictures=self.settings is not None)
         if not asked:
             raise ValueError("images: expected at least one, got none")
         if device is not None:
@@ -109,14 +128,43 @@ class Model:
         rows = []
         with ThreadPoolExecutor(min(8, cpu_count())) as readers:
             for some in _batches(asked, batch_size, progress):
-                inputs = list(readers.map(lambda image: prepared(image, transform), some))
+                inputs = list(readers.map(lambda image: network_input(image, transform), some))
                 rows.append(self.embed_inputs(_stacked(inputs)).cpu().numpy())
         return np.concatenate(rows)
 
     @torch.no_grad()
     def embed_inputs(self, inputs: Tensor) -> Tensor:
-        """Vectors of length 1 of a batch of the network's inputs, on the device."""
-        return unit(self.module(inputs.to(self.device)).float())
+        """Vectors of length 1 of a batch that `transform` made, on the device.
+
+        Floating point inputs go through the network once; of uint8 squares the views do.
+        """
+        inputs = inputs.to(self.device)
+        if self.settings is None or inputs.is_floating_point():
+            return unit(self.module(inputs).float())
+        return unit(mean_over_views(self.module, inputs, self.views, self.settings))
+
+    def similarity(self, a: Any, b: Any) -> NDArray[np.float32]:
+        """The cosine of each of `a` with each of `b`, (a, b).
+
+        a, b: pictures as `encode` takes them, or vectors: floating point, (dim,) or (vectors, dim).
+        A model of tensors takes its inputs alone.
+
+        >>> model.similarity(["a.jpg", "b.jpg"], "c.jpg")  # doctest: +SKIP
+        array([[0.83],
+               [0.12]], dtype=float32)
+        """
+        found = [self._unit_vectors(each) for each in (a, b)]
+        if found[0].shape[1] != found[1].shape[1]:
+            raise ValueError(
+                f"b: expected vectors of {found[0].shape[1]} numbers like those of a, got "
+                f"{found[1].shape[1]}"
+            )
+        cosines: NDArray[np.float32] = found[0] @ found[1].T
+        return cosines
+
+    def _unit_vectors(self, given: Any) -> NDArray[np.float32]:
+        vectors = None if self.settings is None else _as_vectors(given)
+        return self.encode(given) if vectors is None else unit(vectors).numpy()
 
     def search(self, image: Any, k: int = 10, *, where: Where | None = None) -> list[Neighbor]:
         """The k pictures of the gallery nearest to one picture, nearest first.
@@ -164,14 +212,17 @@ class Model:
         labels: the class name of each picture, or one for all. Says for each class which other one
         is nearest and whether the two are confusable. `save_gallery` makes it lasting.
         """
-        asked = listed(images, pictures=self.settings is not None)
+        asked = as_list(images, pictures=self.settings is not None)
         names = [labels] * len(asked) if isinstance(labels, str) else list(labels)
         if len(names) != len(asked) or not all(isinstance(name, str) and name for name in names):
             raise ValueError(
                 f"labels: expected {len(asked)} class names, one a picture, or one for all, "
                 f"got {labels!r}"
             )
-        paths = [str(image) if isinstance(image, (str, Path)) else None for image in asked]
+        paths = [
+            str(Path(image).absolute()) if isinstance(image, (str, Path)) else None
+            for image in asked
+        ]
         limit = None if self.thresholds is None else self.thresholds.known
         return self._gallery().add(self.encode(asked), names, paths, limit)
 
@@ -187,9 +238,105 @@ class Model:
         return one
 
 
+def load(
+    run_folder: str | Path,
+    device: str | torch.device | None = None,
+    *,
+    model: nn.Module | None = None,
+) -> EmbeddingModel:
+    """The model of a run, with its gallery and thresholds where `kinspace index` has made them.
+
+    The folder may have been moved. device: by default a GPU if there is one. model: a module like
+    the one a run was trained with, where it was your own; the folder has its weights alone.
+
+    >>> load("runs/nothing")
+    Traceback (most recent call last):
+    ValueError: runs/nothing: expected a run folder, got no such folder
+    """
+    return open_model(open_run(run_folder), device, model)
+
+
+def open_model(
+    run: Run, device: str | torch.device | None = None, module: nn.Module | None = None
+) -> EmbeddingModel:
+    """What `Run.model` returns."""
+    about, folder, place = run.about, run.folder, pick_device(device)
+    module = load_module(run, place, module)
+    settings = None
+    if about["transform"] is not None:
+        try:
+            settings = TransformSettings.from_dict(about["transform"])
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{folder / 'run.json'}: transform: {error}") from None
+    thresholds = folder / "threshold.json"
+    return EmbeddingModel(
+        folder,
+        module,
+        about,
+        settings,
+        place,
+        Thresholds.load(thresholds) if thresholds.exists() else None,
+        Gallery.load(folder, place) if (folder / FILE).exists() else None,
+        about["recipe"].get("test", {}).get("views", 1),
+    )
+
+
+def load_module(
+    run: Run, device: str | torch.device | None = None, module: nn.Module | None = None
+) -> nn.Module:
+    """The network of a run with its chosen weights, in eval mode on the device."""
+    about, weights = run.about, chosen_weights(run.folder)
+    module = _new_module(about["model"], run.folder) if module is None else module
+    take_weights(module, read_checkpoint(weights)[0], source=str(weights))
+    module.to(pick_device(device)).eval()
+    if about["transform"] is not None:
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module
+
+
+def chosen_weights(folder: Path) -> Path:
+    """The file of the chosen weights; a ValueError where the training has not written it yet."""
+    weights = folder / "model.safetensors"
+    if not weights.exists():
+        raise ValueError(
+            f"{weights}: expected the trained weights, got no such file; a run that was stopped "
+            f"goes on with: kinspace train --resume {folder}"
+        )
+    return weights
+
+
+def _new_module(config: Any, folder: Path) -> nn.Module:
+    if isinstance(config, str):
+        raise ValueError(
+            f"{folder}: was trained with a module of your own, {config}; give one like it, with "
+            f"any weights: kinspace.load({str(folder)!r}, model={config}(...))"
+        )
+    try:
+        return make_embedder(config)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / 'run.json'}: model: {error}") from None
+
+
+def _as_vectors(given: Any) -> Tensor | None:
+    """Floating point vectors as (vectors, dim); None if it is something else."""
+    if isinstance(given, (list, tuple)) and given:
+        rows = [_as_vectors(each) for each in given]
+        if any(row is None or len(row) != 1 for row in rows):
+            return None
+        return torch.cat([row for row in rows if row is not None])
+    if not isinstance(given, (Tensor, np.ndarray)):
+        return None
+    vectors = torch.as_tensor(given)
+    if not vectors.is_floating_point() or vectors.ndim not in (1, 2):
+        return None
+    return vectors.detach().cpu().float().reshape(-1, vectors.shape[-1])
+
+
 def _stacked(inputs: list[Tensor]) -> Tensor:
     if len(shapes := {tuple(each.shape) for each in inputs}) > 1:
         raise ValueError(f"images: expected inputs of one shape, got {sorted(shapes)}")
+    if len(kinds := {each.dtype for each in inputs}) > 1:
+        raise ValueError(f"images: expected inputs of one type, got {sorted(map(str, kinds))}")
     return torch.stack(inputs)
 
 

@@ -24,9 +24,8 @@ from kinspace._core.atomic_files import write_atomically
 from kinspace._core.normalization import unit
 from kinspace.data import load_dataset
 from kinspace.data.transforms import TransformSettings
-from kinspace.inference.inputs import listed, prepared
-from kinspace.inference.loading import load
-from kinspace.inference.model import Model
+from kinspace.inference.inputs import as_list, network_input
+from kinspace.inference.model import EmbeddingModel, load
 
 __all__ = ["Exported", "export_onnx", "export_run"]
 
@@ -38,18 +37,18 @@ FITS = {
 }
 
 
-def export_onnx(model: Model, file: str | Path, pictures: Any) -> float:
+def export_onnx(model: EmbeddingModel, file: str | Path, pictures: Any) -> float:
     """Write the model to an ONNX file and compare the two on pictures; the largest difference.
 
-    pictures: what `Model.encode` takes, real ones. A difference above 1e-4 is an error, and then
-    there is no file.
+    pictures: what `EmbeddingModel.encode` takes, real ones. A difference above 1e-4 is an error,
+    and then there is no file.
     """
     file = Path(file)
     _needed()
-    asked = listed(pictures, pictures=model.settings is not None)
+    asked = as_list(pictures, pictures=model.settings is not None)
     if not asked:
         raise ValueError("pictures: expected at least one to check the file on, got none")
-    inputs = torch.stack([prepared(picture, model.transform) for picture in asked])
+    inputs = torch.stack([network_input(picture, model.transform) for picture in asked])
     apart = 0.0
 
     def write(part: Path) -> None:
@@ -77,14 +76,18 @@ class Exported:
 
 
 def export_run(
-    run: Model | str | Path, file: str | Path | None = None, data: Any = None, *, count: int = 32
+    run: EmbeddingModel | str | Path,
+    file: str | Path | None = None,
+    data: Any = None,
+    *,
+    count: int = 32,
 ) -> Exported:
     """Export a run's model by `export_onnx`, compared on pictures of its data.
 
     file: by default RUN/model.onnx. data: other pictures, a name or folder. count: how many of
     them are compared, evenly spaced.
     """
-    model = run if isinstance(run, Model) else load(run, "cpu")
+    model = run if isinstance(run, EmbeddingModel) else load(run, "cpu")
     target = model.folder / "model.onnx" if file is None else Path(file)
     pictures = load_dataset(model.about["data"] if data is None else data).pictures
     step = max(1, len(pictures) // count)
@@ -104,7 +107,7 @@ class _Embeddings(nn.Module):
 
 
 @torch.no_grad()
-def _export(model: Model, inputs: Tensor, file: Path) -> None:
+def _export(model: EmbeddingModel, inputs: Tensor, file: Path) -> None:
     example = torch.cat([inputs, inputs])[:2].to(model.device)  # a batch of 1 would be taken for 1
     with _quiet():
         torch.onnx.export(
@@ -120,7 +123,7 @@ def _export(model: Model, inputs: Tensor, file: Path) -> None:
         )
 
 
-def _describe(model: Model, file: Path) -> None:
+def _describe(model: EmbeddingModel, file: Path) -> None:
     import onnx
 
     written = onnx.load(str(file))
@@ -149,7 +152,7 @@ def _words(settings: TransformSettings) -> str:
     )
 
 
-def _difference(model: Model, file: Path, inputs: Tensor) -> float:
+def _difference(model: EmbeddingModel, file: Path, inputs: Tensor) -> float:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])

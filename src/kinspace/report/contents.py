@@ -12,7 +12,7 @@ from kinspace import __version__
 from kinspace._core.text import plural
 from kinspace.data.validation import CheckResult
 from kinspace.data.validation_report import check_facts, check_verdict
-from kinspace.evaluation.evaluator import Gathered
+from kinspace.evaluation.evaluator import EvaluatedTables
 from kinspace.evaluation.measure_names import MEASURES
 from kinspace.evaluation.summary import Evaluation
 from kinspace.report.figures import Plot
@@ -29,14 +29,17 @@ CASES = {"best": "The clearest", "typical": "Typical", "worst": "The worst"}
 
 
 def contents(
-    found: Gathered, plots: dict[str, Plot], drawn_map: dict[str, Any], check: CheckResult | None
+    found: EvaluatedTables,
+    plots: dict[str, Plot],
+    drawn_map: dict[str, Any],
+    check: CheckResult | None,
 ) -> dict[str, Any]:
     """The names that the template uses."""
     evaluation, about = found.evaluation, found.run.about if found.run else {}
     classes = about.get("classes", {})
     unseen = (
-        found.made is not None
-        and "train" in found.made.parts
+        found.splits is not None
+        and found.splits.train is not None
         and not set(classes["train"]) & set(classes.get("test", classes["train"]))
     )
     rows = _classes(evaluation)
@@ -104,12 +107,12 @@ def _classes(e: Evaluation) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["recall@1"], -row["count"], row["class"]))
 
 
-def _uri(found: Gathered, index: int, *, part: str = "test", side: int = 144) -> str | None:
+def _uri(found: EvaluatedTables, index: int, *, part: str = "test", side: int = 144) -> str | None:
     pictures = found.pictures.get(part)
     return None if pictures is None else picture_uri(pictures, index, side=side)
 
 
-def _cases(found: Gathered) -> list[dict[str, Any]]:
+def _cases(found: EvaluatedTables) -> list[dict[str, Any]]:
     before = found.tables.get("untrained")
     cases = retrieval_cases(found.test, before, seed=found.evaluation.seed)
     groups = []
@@ -120,7 +123,7 @@ def _cases(found: Gathered) -> list[dict[str, Any]]:
     return groups
 
 
-def _case(found: Gathered, case: Case) -> dict[str, Any]:
+def _case(found: EvaluatedTables, case: Case) -> dict[str, Any]:
     table, before = found.test, case.before or (None, None)
     assert table.labels is not None
     pictures = []
@@ -142,7 +145,7 @@ def _case(found: Gathered, case: Case) -> dict[str, Any]:
     }
 
 
-def _suspects(found: Gathered) -> list[dict[str, Any]]:
+def _suspects(found: EvaluatedTables) -> list[dict[str, Any]]:
     """With a picture of the class that each looks like: the nearest of it."""
     table = found.test
     assert table.labels is not None
@@ -157,7 +160,7 @@ def _suspects(found: Gathered) -> list[dict[str, Any]]:
     return listed
 
 
-def _duplicates(found: Gathered) -> list[dict[str, Any]]:
+def _duplicates(found: EvaluatedTables) -> list[dict[str, Any]]:
     part = found.evaluation.problems["duplicates_within"]
     return [
         one
@@ -169,7 +172,7 @@ def _duplicates(found: Gathered) -> list[dict[str, Any]]:
     ]
 
 
-def _hidden(found: Gathered) -> list[dict[str, Any]]:
+def _hidden(found: EvaluatedTables) -> list[dict[str, Any]]:
     if "test" not in found.pictures:
         return [one | {"rows": []} for one in found.evaluation.problems["hidden"][:SHOWN]]
     return [
@@ -178,12 +181,12 @@ def _hidden(found: Gathered) -> list[dict[str, Any]]:
     ]
 
 
-def _recipe(found: Gathered) -> str | None:
+def _recipe(found: EvaluatedTables) -> str | None:
     file = None if found.run is None else found.run.folder / "recipe.toml"
     return file.read_text(encoding="utf-8") if file is not None and file.exists() else None
 
 
-def _facts(found: Gathered) -> Iterator[tuple[str, str]]:
+def _facts(found: EvaluatedTables) -> Iterator[tuple[str, str]]:
     for name, part in found.evaluation.parts.items():
         pictures, classes = part["pictures"], plural(part["classes"], "class", "classes")
         yield f"{name} part", f"{plural(pictures, 'picture')} in {classes}"

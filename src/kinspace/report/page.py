@@ -12,7 +12,7 @@ from kinspace._core.json_files import write_json
 from kinspace._core.text import plural
 from kinspace.data.validation import CheckResult, check
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.evaluator import Gathered, gather
+from kinspace.evaluation.evaluator import EvaluatedTables, evaluate_tables
 from kinspace.evaluation.summary import Status
 from kinspace.report.contents import contents
 from kinspace.report.figures import Plot
@@ -38,7 +38,7 @@ def write_report(
     every picture of the data as `kinspace check` does. options: those of `evaluate`.
     """
     folder = _folder(source, out)
-    found = gather(source, data, status=status, **options)
+    found = evaluate_tables(source, data, status=status, **options)
     seed = found.evaluation.seed
     status("drawing the map")
     drawn_map = map_data(found.test, found.pictures.get("test"), seed=seed)
@@ -48,9 +48,9 @@ def write_report(
     if found.run is not None:
         plots |= curves({found.evaluation.name: found.run.metrics})
     result = None
-    if checked and found.pictures and found.made is not None:
+    if checked and found.pictures and found.splits is not None:
         status("checking the pictures")
-        result = check(found.made.whole)
+        result = check(found.splits.whole)
     status("writing the page")
     folder.mkdir(parents=True, exist_ok=True)
     save_plots(plots, folder)
@@ -59,7 +59,7 @@ def write_report(
 
 
 def _page(
-    found: Gathered,
+    found: EvaluatedTables,
     plots: dict[str, Plot],
     drawn_map: dict[str, Any],
     result: CheckResult | None,

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from kinspace.reproduce.jobs import Job
 from kinspace.reproduce.measures import VALIDATION
 from kinspace.reproduce.rows import Curve
-from kinspace.reproduce.run_measures import Judge
+from kinspace.reproduce.run_measures import RunMeasures
 from kinspace.run import Run
 
 __all__ = ["Keeper"]
@@ -44,7 +44,7 @@ class Keeper:
             self._seen[job.name] = newest
             _keep(folder, job.recipe.warm_start.steps)
 
-    def curve(self, job: Job, run: Run, judge: Judge) -> list[list[float]]:
+    def curve(self, job: Job, run: Run, judge: RunMeasures) -> list[list[float]]:
         """[step, value] of the run; steps of a warm start count. Kept files are removed."""
         assert self.curve_wanted is not None
         if self.curve_wanted.measure == VALIDATION:

@@ -20,18 +20,18 @@ from torch import Tensor
 from kinspace.data import Dataset, TransformSettings
 from kinspace.data.load import load_dataset
 from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
-from kinspace.models import Embedder, make_embedder
+from kinspace.models import Embedder
 from kinspace.recipes import Recipe
 from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.reproduce.measures import at
 from kinspace.run import Run, open_run
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import make_model, transform_settings
-from kinspace.training.data_parts import DataPart, prepare, split_names
+from kinspace.training.data_parts import DataPart, prepare
 from kinspace.training.embedding import embed_all
 from kinspace.training.settings import RunSettings, run_settings
 
-__all__ = ["Judge"]
+__all__ = ["RunMeasures"]
 
 SCALES = (0.8, 1.0, 1.25)  # with their mirror images the six views of "views_recall"
 MAP_SAMPLES = 5000  # test samples of the Euclidean mAP, as the NRA paper has it
@@ -39,32 +39,32 @@ Weights = Mapping[str, Tensor]
 
 
 @dataclass(eq=False)
-class Judge:
+class RunMeasures:
     """Measures runs of one data set. device, workers: as the runs themselves had them."""
 
     data: str
     device: str | None = None
     workers: int | None = None
     _whole: Dataset | None = None
-    _feeds: dict[str, DataPart] = field(default_factory=dict)
+    _read: dict[str, DataPart] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def feed(self, transform: TransformSettings, settings: RunSettings) -> DataPart:
+    def _pictures(self, transform: TransformSettings, settings: RunSettings) -> DataPart:
         """All pictures as the transform has them, read once."""
         key = repr(sorted(transform.to_dict().items()))
-        if key not in self._feeds:
+        if key not in self._read:
             if self._whole is None:
                 self._whole = load_dataset(self.data)
             made = prepare(self._whole, "all", transform, settings, validation=0)
-            self._feeds[key] = made.train
-        return self._feeds[key]
+            self._read[key] = made.train
+        return self._read[key]
 
     def prepare(self, recipe: Recipe, cache: str) -> None:
         """Make the cache that the runs of a recipe will open, with all cores."""
         part = replace(recipe.model, pretrained=False, weights=None)
         model = make_model(replace(recipe, model=part), seed=0)
         with self._lock:
-            self.feed(
+            self._pictures(
                 transform_settings(recipe, model), RunSettings(cache=cache, device=self.device)
             )
 
@@ -83,7 +83,7 @@ class Judge:
         rest = [name for name in wanted if name not in found]
         if rest:
             with self._lock:  # one device, one cache
-                model = self.opened(run)
+                model = self._opened(run)
                 weights = _weights(folder, by, results)
                 features = by == "untrained"
                 found |= model.measures(weights, rest, judged_by=judged_by, features=features)
@@ -95,7 +95,7 @@ class Judge:
         """The measure of each kept checkpoint."""
         found = []
         with self._lock:
-            model = self.opened(open_run(folder))
+            model = self._opened(open_run(folder))
             for step, path in points:
                 values = model.measures(read_checkpoint(path)[0], [measure], judged_by=judged_by)
                 if measure in values:  # a softmax before its first step has no classifier
@@ -108,7 +108,7 @@ class Judge:
         As texts: a results file would have a line a number.
         """
         with self._lock:
-            model = self.opened(open_run(folder))
+            model = self._opened(open_run(folder))
             vectors, labels = model.some(read_checkpoint(folder / "model.safetensors")[0], count)
         return {
             "x": " ".join(f"{value:.4g}" for value in vectors[:, 0].tolist()),
@@ -116,39 +116,31 @@ class Judge:
             "labels": " ".join(map(str, labels.tolist())),
         }
 
-    def opened(self, run: Run) -> _Model:
+    def _opened(self, run: Run) -> EvaluatedRun:
         """The run's model and the parts it had."""
-        about = run.about
-        here = {"device": self.device, "workers": self.workers}
-        settings = run_settings(about["settings"] | here | {"split": None})
-        recipe = Recipe.from_dict(about["recipe"])
-        model = make_embedder(about["model"])
-        feed = self.feed(transform_settings(recipe, model), settings)
-        return _Model(model, recipe, about, feed, channels_last=settings.channels_last)
+        transform = TransformSettings.from_dict(run.about["transform"] or {})
+        settings = run.about["settings"] | {"device": self.device, "workers": self.workers}
+        whole = self._pictures(transform, run_settings(settings | {"split": None}))
+        splits = run.splits(whole.dataset)
+        if not splits.own or splits.train is None or splits.test is splits.train:
+            raise ValueError(
+                f"{run.folder}: expected a run on {self.data} with a test part, got split "
+                f"{run.about['split']!r} of {run.about['data']}"
+            )
+        return EvaluatedRun(run, whole, splits.train, splits.test)
 
 
-class _Model:
-    """A run's model over its parts; the embeddings of some weights are made once."""
+class EvaluatedRun:
+    """A run's model over its parts; the embeddings of some weights are made once.
 
-    def __init__(
-        self,
-        model: Embedder,
-        recipe: Recipe,
-        about: Mapping[str, Any],
-        feed: DataPart,
-        *,
-        channels_last: bool,
-    ) -> None:
-        self.model, self.recipe, self.about, self.feed = model.to(feed.device), recipe, about, feed
-        if channels_last and feed.settings is not None:
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        split, seed = about["split"], about["seed"]
-        fraction = recipe.validation.fraction
-        train, _, test = split_names(feed.dataset, split, validation=fraction, seed=seed)
-        if test is None:
-            raise ValueError(f"split: expected one with a test part, got {split!r}")
-        self.train, self.test = train, test
-        self.seed = int(seed)
+    whole: the pictures of the data set that the parts are of.
+    """
+
+    def __init__(self, run: Run, whole: DataPart, train: Dataset, test: Dataset) -> None:
+        model = run.model(whole.device).module
+        assert isinstance(model, Embedder)
+        self.model, self.recipe, self.whole = model, run.recipe, whole
+        self.train, self.test, self.seed = train, test, int(run.about["seed"])
 
     def measures(
         self, weights: Weights, wanted: Sequence[str], *, judged_by: str, features: bool = False
@@ -176,9 +168,9 @@ class _Model:
         """Embeddings of "train" or "test": of length 1 ("test") or as the loss sees them."""
         what = "features" if self.features else what
         if (part, what) not in self._vectors:
-            feed = self.feed.part(self.train if part == "train" else self.test)
+            data = self.whole.part(self.train if part == "train" else self.test)
             views = self.recipe.test.views
-            self._vectors[part, what] = embed_all(self.model, feed, views=views, what=what)
+            self._vectors[part, what] = embed_all(self.model, data, views=views, what=what)
         return self._vectors[part, what]
 
     def over_views(self) -> Tensor:
@@ -187,7 +179,7 @@ class _Model:
         self.model.mirror, self.model.scales = True, SCALES
         try:
             what = "features" if self.features else "test"
-            return embed_all(self.model, self.feed.part(self.test), what=what)
+            return embed_all(self.model, self.whole.part(self.test), what=what)
         finally:
             self.model.mirror, self.model.scales = own
 
@@ -231,7 +223,7 @@ class _Model:
         return retrieval_by_roles(vectors, self.test.labels.numpy(), self.test.parts)
 
     def _errors(self, judged_by: str) -> dict[str, float]:
-        index, whole = self.recipe.index, self.feed.dataset
+        index, whole = self.recipe.index, self.whole.dataset
         # by the numbers of the whole set: a part counts its own classes
         names, truth = (
             whole.labels[part.indices_in(whole)].numpy() for part in (self.train, self.test)

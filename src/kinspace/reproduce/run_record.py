@@ -10,7 +10,7 @@ from kinspace._core.json_files import read_json
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.jobs import Job
 from kinspace.reproduce.kept_checkpoints import Keeper
-from kinspace.reproduce.run_measures import Judge
+from kinspace.reproduce.run_measures import RunMeasures
 from kinspace.run import open_run
 
 __all__ = ["record_of"]
@@ -23,7 +23,7 @@ def record_of(
     job: Job,
     folder: Path,
     experiment: Experiment,
-    judge: Judge,
+    judge: RunMeasures,
     keeper: Keeper,
     *,
     untrained: bool = False,

@@ -18,7 +18,7 @@ from kinspace.reproduce.jobs import Job, data_name, make_jobs
 from kinspace.reproduce.kept_checkpoints import Keeper
 from kinspace.reproduce.records import Records, commit_of, stem, versions
 from kinspace.reproduce.result_figures import draw_figures
-from kinspace.reproduce.run_measures import Judge
+from kinspace.reproduce.run_measures import RunMeasures
 from kinspace.reproduce.run_record import record_of
 from kinspace.reproduce.training_processes import (
     PLACES,
@@ -109,7 +109,7 @@ class _Work:
     jobs: list[Job]
     machine: Machine
     records: Records
-    judge: Judge
+    judge: RunMeasures
     keeper: Keeper
     progress: Progress | None
     about: dict[str, Any]
@@ -143,7 +143,7 @@ class _Work:
         machine = _machine(
             options, place, out, save=200 if chosen.curve is None else chosen.curve.every
         )
-        judge = Judge(place, options.device, machine.workers)
+        judge = RunMeasures(place, options.device, machine.workers)
         keeper = Keeper(chosen.curve)
         about = {"commit": options.commit or commit_of(), "versions": versions()}
         return cls(chosen, options, jobs, machine, records, judge, keeper, progress, about)

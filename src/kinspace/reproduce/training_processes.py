@@ -95,8 +95,8 @@ class Machine:
         place = [] if self.device is None else ["--device", self.device]
         begun = (folder / "run.json").exists()
         workers = [] if self.workers is None else ["--workers", str(self.workers)]
-        # baselines are the same in every run: `Judge` measures the untrained backbone once, if a
-        # table wants it
+        # baselines are the same in every run: `RunMeasures` measures the untrained backbone once,
+        # if a table wants it
         alone = ["--cache", self.cache_of(job), "--no-baselines", "--out", str(folder)]
         if job.kind == "hierarchy":
             if not begun:  # merged classes may lie there already

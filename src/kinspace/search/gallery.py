@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
-from kinspace.embeddings import EmbeddingTable
+from kinspace.embeddings import EmbeddingTable, unique_names
 from kinspace.search.answers import Added, Neighbor
 from kinspace.search.class_votes import (
     ClusterClassifier,
@@ -210,7 +210,7 @@ class Gallery:
         more = EmbeddingTable(
             vectors,
             np.array([classes.index(name) for name in names]),
-            _new_ids(before.ids, paths),
+            tuple(unique_names((Path(p).name if p else "added" for p in paths), before.ids)),
             None if before.paths is None else tuple(path or "" for path in paths),
             None
             if before.attributes is None
@@ -283,16 +283,3 @@ def _new_milvus_index(folder: Path, dim: int, options: Mapping[str, Any]) -> Mil
     except ValueError:  # the name is new
         return MilvusIndex(dim=dim, **options)
     return current.next_version(dim)
-
-
-def _new_ids(taken: Sequence[str], paths: Sequence[str | None]) -> tuple[str, ...]:
-    """An id each: the name of its file, numbered if it is taken."""
-    used, ids = set(taken), []
-    for path in paths:
-        plain = Path(path).name if path else "added"
-        name, number = plain, 2
-        while name in used:
-            name, number = f"{plain} {number}", number + 1
-        used.add(name)
-        ids.append(name)
-    return tuple(ids)

@@ -2,67 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kinspace.data.dataset import Dataset
-from kinspace.data.load import load_dataset
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference.dataset import Progress, embed_dataset
-from kinspace.inference.loading import load
-from kinspace.inference.model import Model
+from kinspace.run import PARTS, Run, Splits, open_run
 from kinspace.search.exact import ExactIndex
 from kinspace.search.gallery import Gallery, check_index
 from kinspace.search.index import recall_against_exact
 from kinspace.search.thresholds import calibrate
-from kinspace.training.data_parts import split_names
 
-__all__ = ["gallery_recall", "index_run", "parts_of_run"]
+if TYPE_CHECKING:  # inference stands on search
+    from kinspace.inference.model import EmbeddingModel
 
-PARTS = ("train", "validation", "test")
+__all__ = ["gallery_recall", "index_run"]
 
 
-def index_run(
-    run: Model | str | Path,
+def index_run(  # noqa: PLR0913 - the options of `kinspace index`
+    run: Run | str | Path,
     data: Any = None,
     *,
     backend: str = "exact",
     options: Mapping[str, Any] | None = None,
     device: str | torch.device | None = None,
-    progress: Progress | None = None,
-    **reading: int,
-) -> Model:
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Callable[[int, int], object] | None = None,
+) -> EmbeddingModel:
     """Make a data set the gallery of a run: table, thresholds and index go to the run folder.
 
     data: by default what the run was trained and tested on. Each of its pictures has the attribute
     part=train, part=validation or part=test, and the thresholds are set on the validation classes.
     Of other data only the table and the index are made; thresholds that are there stay.
-    backend, options: one of INDEXES, and the options of its class. reading: batch_size, workers.
+    backend, options: one of INDEXES, and the options of its class. batch_size, workers: for reading
+    other data; the run's own is taken from `Run.embeddings`.
     """
-    model = run if isinstance(run, Model) else load(run, device)
-    dataset = _opened(model, data)
-    check_index(backend, options or {}, len(dataset))
-    table = embed_dataset(model, dataset, progress=progress, **reading)
-    part = parts_of_run(dataset, model.about)
-    if part is not None:
-        table = _with_parts(table, part)
-        if (part == "validation").any():
-            model.thresholds = calibrate(table, part == "validation", part == "test")
-            model.thresholds.save(model.folder / "threshold.json")
+    from kinspace.inference.dataset import embed_dataset
+    from kinspace.inference.run_embeddings import RunEmbeddings
+
+    run = run if isinstance(run, Run) else open_run(run)
+    model, splits = run.model(device), run.splits(data)
+    check_index(backend, options or {}, len(splits.whole))
+    if splits.own:
+        tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
+        table = _with_parts(tables.table("all"), splits)
+        if splits.validation is not None:
+            model.thresholds = calibrate(table, *(_of_part(table, p) for p in PARTS[1:]))
+            model.thresholds.save(run.folder / "threshold.json")
+    else:
+        table = embed_dataset(
+            model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
+        )
     model.gallery = Gallery(table, device=model.device)
     if backend != "exact":
-        model.gallery.build(model.folder, backend, **(options or {}))
+        model.gallery.build(run.folder, backend, **(options or {}))
     model.save_gallery()
     return model
 
 
-def gallery_recall(model: Model, k: int = 10, *, queries: int = 1000) -> tuple[float, int]:
+def gallery_recall(model: EmbeddingModel, k: int = 10, *, queries: int = 1000) -> tuple[float, int]:
     """The share of the k exact neighbors that the gallery's index finds; the number of queries.
 
     The queries are evenly spaced pictures of the gallery, about as many as `queries`.
@@ -74,49 +78,20 @@ def gallery_recall(model: Model, k: int = 10, *, queries: int = 1000) -> tuple[f
     return recall_against_exact(model.index, exact, some, k), len(some)
 
 
-def _opened(model: Model, data: Any) -> Dataset:
-    """The data without the pictures that the run left out."""
-    try:
-        dataset = load_dataset(model.about["data"] if data is None else data)
-    except ValueError as error:
-        if data is not None:
-            raise
-        raise ValueError(
-            f"{error}\nthe run's own data is not where it was; say where it is: "
-            f"kinspace index {model.folder} DATA"
-        ) from None
-    bad = {name for name, _ in model.about.get("skipped", [])}
-    good = [i for i in range(len(dataset)) if not bad or dataset.pictures.name(i) not in bad]
-    return dataset if len(good) == len(dataset) else dataset.subset(good)
-
-
-def parts_of_run(dataset: Dataset, about: Mapping[str, Any]) -> NDArray[np.str_] | None:
-    """The part of the run each picture was in; None where this is not the run's data.
-
-    It is where the run's split cuts it into parts of the same classes and sizes.
-    """
-    fraction = about["recipe"].get("validation", {}).get("fraction", 0)
-    try:
-        cut = split_names(dataset, about["split"], validation=fraction, seed=about["seed"])
-    except ValueError:
-        return None
-    parts = {name: part for name, part in zip(PARTS, cut, strict=True) if part is not None}
-    classes = {name: list(part.class_names) for name, part in parts.items()}
-    sizes = {name: len(part) for name, part in parts.items()}
-    if classes != about["classes"] or sizes != about["pictures"]:
-        return None
-    found = np.full(len(dataset), "", dtype="<U10")
-    for name, part in parts.items():
-        found[part.indices_in(dataset).numpy()] = name
-    return found
-
-
-def _with_parts(table: EmbeddingTable, part: NDArray[np.str_]) -> EmbeddingTable:
-    names = tuple(f"part={name}" for name in PARTS)
-    columns = np.stack([part == name for name in PARTS], 1).astype(np.float32)
+def _with_parts(table: EmbeddingTable, splits: Splits) -> EmbeddingTable:
+    """The table with an attribute for each part."""
+    columns = np.zeros((len(table), len(PARTS)), np.float32)
+    for name, part in splits.parts.items():
+        columns[part.indices_in(splits.whole).numpy(), PARTS.index(name)] = 1
     before = table.attributes
     return replace(
         table,
         attributes=columns if before is None else np.concatenate([before, columns], 1),
-        attribute_names=(*table.attribute_names, *names),
+        attribute_names=(*table.attribute_names, *(f"part={name}" for name in PARTS)),
     )
+
+
+def _of_part(table: EmbeddingTable, name: str) -> NDArray[np.bool_]:
+    assert table.attributes is not None
+    rows: NDArray[np.bool_] = table.attributes[:, table.attribute_names.index(f"part={name}")] == 1
+    return rows

@@ -29,7 +29,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from kinspace.inference.model import Model
+from kinspace.inference.model import EmbeddingModel
 from kinspace.server import queries
 from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
@@ -57,7 +57,7 @@ FILTER_HELP = 'JSON: {"class": "io"}, {"class": ["io", "luna"], "striped": true}
 
 
 def make_app(
-    model: Model,
+    model: EmbeddingModel,
     settings: ServerSettings | None = None,
     *,
     thumbnails: Thumbnails | None = None,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinspace.data.dataset import natural_order
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference import Model
+from kinspace.inference import EmbeddingModel
 from kinspace.run import Run
 
 __all__ = ["about", "classes", "map_points", "pictures", "to_json"]
@@ -22,7 +22,7 @@ MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")
 COMPARED = {"selected": "this model", "untrained": "the untrained backbone", "pixels": "raw pixels"}
 
 
-def about(model: Model) -> dict[str, Any]:
+def about(model: EmbeddingModel) -> dict[str, Any]:
     """Name, size, thresholds, and the results on the test classes from results.json."""
     table = model.table
     return {
@@ -35,7 +35,7 @@ def about(model: Model) -> dict[str, Any]:
     }
 
 
-def _results(model: Model) -> dict[str, Any] | None:
+def _results(model: EmbeddingModel) -> dict[str, Any] | None:
     found = Run(model.folder).results
     rows = [
         {"name": name, **{m: found[key][m] for m in MEASURES if m in found[key]}}

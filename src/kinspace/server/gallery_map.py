@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kinspace._core.atomic_files import write_atomically
 from kinspace.evaluation.neighbors import nearest
-from kinspace.inference.model import Model
+from kinspace.inference.model import EmbeddingModel
 from kinspace.report.map import POINTS, layout
 from kinspace.server import catalog
 
@@ -43,7 +43,9 @@ class GalleryMap:
     b'{"state":"drawing"}'
     """
 
-    def __init__(self, model: Model, status: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, model: EmbeddingModel, status: Callable[[str], None] = lambda text: None
+    ) -> None:
         self._model, self._status = model, status
         self.response = catalog.to_json({"state": "drawing"})
         saved = saved_positions(model)
@@ -68,7 +70,7 @@ class GalleryMap:
 
 
 def gallery_positions(
-    model: Model, *, seed: int = 0, status: Callable[[str], None] = lambda text: None
+    model: EmbeddingModel, *, seed: int = 0, status: Callable[[str], None] = lambda text: None
 ) -> NDArray[np.float32]:
     """The positions of a model's gallery, from RUN/map.npz if it was made from the same vectors.
 
@@ -95,7 +97,7 @@ def gallery_positions(
     return positions
 
 
-def saved_positions(model: Model, *, seed: int = 0) -> NDArray[np.float32] | None:
+def saved_positions(model: EmbeddingModel, *, seed: int = 0) -> NDArray[np.float32] | None:
     """The positions in RUN/map.npz, or None if there are none for these vectors."""
     try:
         with np.load(model.folder / FILE, allow_pickle=False) as arrays:
@@ -133,6 +135,6 @@ def map_positions(
     return positions.astype(np.float32)
 
 
-def _fingerprint(model: Model, seed: int) -> str:
+def _fingerprint(model: EmbeddingModel, seed: int) -> str:
     vectors = np.ascontiguousarray(model.table.vectors)
     return f"{hashlib.blake2b(vectors.tobytes(), digest_size=16).hexdigest()} {seed}"

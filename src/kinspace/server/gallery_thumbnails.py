@@ -14,8 +14,8 @@ from PIL import Image
 from kinspace.data.in_memory import SampleInputs
 from kinspace.data.load import load_dataset
 from kinspace.data.pictures import FilePictures, Pictures
-from kinspace.inference.dataset import picture_names
-from kinspace.inference.model import Model
+from kinspace.embeddings import picture_ids
+from kinspace.inference.model import EmbeddingModel
 from kinspace.report.thumbnails import picture_uri
 
 __all__ = ["Thumbnails"]
@@ -36,10 +36,10 @@ class Thumbnails:
     b'\xff\xd8'
     """
 
-    def __init__(self, model: Model, data: Any = None) -> None:
+    def __init__(self, model: EmbeddingModel, data: Any = None) -> None:
         table = model.table
         found = _pictures(model, data)
-        by_name = {} if found is None else {n: i for i, n in enumerate(picture_names(found))}
+        by_name = {} if found is None else {n: i for i, n in enumerate(picture_ids(found))}
         self._found: list[tuple[Pictures, int] | None] = []
         for row, name in enumerate(table.ids):
             path = Path(table.paths[row]) if table.paths and table.paths[row] else None
@@ -65,7 +65,7 @@ class Thumbnails:
         return base64.b64decode(uri.partition(",")[2])
 
 
-def _pictures(model: Model, data: Any) -> Pictures | None:
+def _pictures(model: EmbeddingModel, data: Any) -> Pictures | None:
     own = any(name.startswith("part=") for name in model.table.attribute_names)
     if data is None and not own:  # names of other data may be the same: no picture is better
         return None

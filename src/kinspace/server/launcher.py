@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kinspace.inference import Model, load
+from kinspace.inference import EmbeddingModel, load
 from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.server_settings import ServerSettings, settings_for_address
@@ -18,7 +18,7 @@ CONNECTIONS = 256  # at one time, pages and uploads together
 
 
 def serve(
-    run: Model | str | Path,
+    run: EmbeddingModel | str | Path,
     data: Any = None,
     *,
     address: tuple[str, int] = ("127.0.0.1", 8000),
@@ -46,7 +46,7 @@ def serve(
         ) from None
     host, port = address
     settings = settings_for_address(settings or ServerSettings(), host, unprotected=unprotected)
-    model = run if isinstance(run, Model) else load(run, device)
+    model = run if isinstance(run, EmbeddingModel) else load(run, device)
     thumbnails = Thumbnails(model, data)
     report_missing_pictures(model, thumbnails, command="serve", status=status)
     gallery_map = GalleryMap(model, status)
@@ -65,7 +65,7 @@ def serve(
 
 
 def report_missing_pictures(
-    model: Model, thumbnails: Thumbnails, *, command: str, status: Callable[[str], None]
+    model: EmbeddingModel, thumbnails: Thumbnails, *, command: str, status: Callable[[str], None]
 ) -> None:
     """Send a message if pictures are missing, with the command that shows them."""
     if thumbnails.missing:

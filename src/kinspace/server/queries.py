@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference import Model, Neighbor, Thresholds, Verdict
+from kinspace.inference import EmbeddingModel, Neighbor, Thresholds, Verdict
 from kinspace.search import Where
 
 __all__ = ["KINDS", "match_kind", "neighbors", "parse_filter", "search"]
@@ -37,7 +37,7 @@ def match_kind(similarity: float, thresholds: Thresholds | None) -> str | None:
 
 
 def search(
-    model: Model, vector: NDArray[Any], k: int, where: Where | None = None
+    model: EmbeddingModel, vector: NDArray[Any], k: int, where: Where | None = None
 ) -> dict[str, Any]:
     """The nearest pictures of a vector and its class. The filter does not act on the class."""
     if model.table.labels is None:
@@ -50,13 +50,15 @@ def search(
     return {"verdict": _verdict_json(model, verdict), "neighbors": _neighbors_json(model, near)}
 
 
-def neighbors(model: Model, row: int, k: int, where: Where | None = None) -> list[dict[str, Any]]:
+def neighbors(
+    model: EmbeddingModel, row: int, k: int, where: Where | None = None
+) -> list[dict[str, Any]]:
     """The nearest other pictures of a row of the gallery."""
     near = model.near(model.table.vectors[row], k + 1, where=where)
     return _neighbors_json(model, [each for each in near if each.row != row][:k])
 
 
-def _neighbors_json(model: Model, near: Sequence[Neighbor]) -> list[dict[str, Any]]:
+def _neighbors_json(model: EmbeddingModel, near: Sequence[Neighbor]) -> list[dict[str, Any]]:
     return [
         {
             "row": each.row,
@@ -69,7 +71,7 @@ def _neighbors_json(model: Model, near: Sequence[Neighbor]) -> list[dict[str, An
     ]
 
 
-def _verdict_json(model: Model, verdict: Verdict) -> dict[str, Any]:
+def _verdict_json(model: EmbeddingModel, verdict: Verdict) -> dict[str, Any]:
     return {
         "class": verdict.class_name,
         "best": verdict.best,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core.cpus import cpu_count
-from kinspace.inference.inputs import prepared
-from kinspace.inference.model import Model
+from kinspace.inference.inputs import network_input
+from kinspace.inference.model import EmbeddingModel
 from kinspace.search import Where
 from kinspace.server import catalog, queries
 from kinspace.server.batch_queue import BatchQueue, QueueFull, use_one_core
@@ -39,7 +39,7 @@ class Service:
 
     def __init__(
         self,
-        model: Model,
+        model: EmbeddingModel,
         settings: ServerSettings,
         thumbnails: Thumbnails,
         gallery_map: GalleryMap,
@@ -78,7 +78,7 @@ class Service:
             with self.queue.slot():
                 data = await upload.read()
                 inputs = await self.in_worker(
-                    lambda: prepared(read_upload(data, self.settings), self.transform)
+                    lambda: network_input(read_upload(data, self.settings), self.transform)
                 )
                 vector = await asyncio.wrap_future(self.queue.submit(inputs))
                 return await self.respond(lambda: answer(vector))

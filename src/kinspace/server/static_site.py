@@ -17,7 +17,7 @@ import torch
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
 from kinspace.evaluation.neighbors import nearest
-from kinspace.inference import Model, load
+from kinspace.inference import EmbeddingModel, load
 from kinspace.server import catalog
 from kinspace.server.gallery_map import gallery_positions
 from kinspace.server.gallery_thumbnails import Thumbnails
@@ -31,7 +31,7 @@ COPIED = ("app.js", "map.js", "style.css")
 
 
 def write_site(
-    run: Model | str | Path,
+    run: EmbeddingModel | str | Path,
     out: str | Path,
     data: Any = None,
     *,
@@ -51,7 +51,7 @@ def write_site(
     """
     checks.integer("k", k, at_least=1)
     folder = _folder(Path(out))
-    model = run if isinstance(run, Model) else load(run, device)
+    model = run if isinstance(run, EmbeddingModel) else load(run, device)
     thumbnails = Thumbnails(model, data)
     report_missing_pictures(model, thumbnails, command="gallery", status=status)
     contents = {
@@ -86,7 +86,7 @@ def _folder(folder: Path) -> Path:
     return folder
 
 
-def _neighbors(model: Model, k: int) -> dict[str, Any]:
+def _neighbors(model: EmbeddingModel, k: int) -> dict[str, Any]:
     """The k nearest other rows of each row, cosines in thousandths, and indices into KINDS."""
     if len(model.table) < 2:
         return {"rows": [[]], "cosines": [[]], "kinds": None}

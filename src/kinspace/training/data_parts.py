@@ -41,7 +41,7 @@ from kinspace.data.dataloader import (
     sequential_batches,
 )
 from kinspace.data.in_memory import SampleInputs
-from kinspace.data.transforms import eval_transform, train_transform
+from kinspace.data.transforms import eval_transform, square_transform, train_transform
 from kinspace.distributed import rank, world_size
 from kinspace.training.settings import SPLITS, RunSettings
 
@@ -95,10 +95,18 @@ class DataPart:
         yield from self.batches(self._mine(batch_size), train=False)
 
     def squares(self, batch_size: int) -> Iterator[Tensor]:
-        """The same share as whole uint8 squares on the device, out of the cache."""
-        assert self.cache is not None  # `DataParts.require_views` has said so
-        for batch in self._mine(batch_size):
-            yield self.cache.squares(batch).to(self.device)
+        """The same share as whole uint8 squares on the device."""
+        assert self.settings is not None  # `DataParts.require_views` has said so
+        batches = self._mine(batch_size)
+        if self.cache is not None:
+            for batch in batches:
+                yield self.cache.squares(batch).to(self.device)
+        else:
+            whole = square_transform(self.settings)
+            for loaded in PictureLoader(
+                self.dataset, batches, whole, workers=self.workers, device=self.device
+            ):
+                yield loaded.images
 
     def _mine(self, batch_size: int) -> list[list[int]]:
         return sequential_batches(
@@ -116,11 +124,9 @@ class DataParts:
     skipped: tuple[tuple[str, str], ...] = ()  # name and reason
 
     def require_views(self, views: int) -> None:
-        """Several views at test are cut from whole pictures: say before the training if not."""
-        if views > 1 and self.test is not None and self.test.cache is None:
-            raise ValueError(
-                f"test.views: expected 1 where there is no cache of the pictures, got {views}"
-            )
+        """Several views at test are crops of pictures: an error where there are none."""
+        if views > 1 and self.train.settings is None:
+            raise ValueError(f"test.views: expected 1, inputs are no pictures, got {views}")
 
     def to_dict(self) -> dict[str, Any]:
         """Classes and pictures of each part, and what was left out, for run.json."""

@@ -1,4 +1,4 @@
-"""The verdict at the end of a training: the test part, beside what costs nothing.
+"""Measures on the test part at the end of a training, beside what costs nothing.
 
     pixels      the pictures themselves, averaged down to 32 x 32
     untrained   the features of the same backbone before the first step
@@ -19,7 +19,7 @@ from kinspace.evaluation.retrieval import retrieval_by_roles
 from kinspace.training.data_parts import DataPart
 from kinspace.training.embedding import embed_all
 
-__all__ = ["Pixels", "verdict"]
+__all__ = ["Pixels", "final_results"]
 
 
 class Pixels(nn.Module):
@@ -41,7 +41,7 @@ class Pixels(nn.Module):
         return inputs.float().flatten(1)
 
 
-def verdict(
+def final_results(
     model: nn.Module,
     weights: Mapping[str, Mapping[str, Tensor]],
     test: DataPart,
@@ -49,8 +49,11 @@ def verdict(
     pixels: bool = True,
     views: int = 1,
     batch_size: int = 128,
-) -> dict[str, Any]:
-    """Retrieval measures of pixels and of each set of weights; "untrained" by its features."""
+) -> tuple[dict[str, Any], Tensor]:
+    """Retrieval measures of pixels and of each set of weights; "untrained" by its features.
+
+    Returns the embeddings of the last set of weights as well.
+    """
     found: dict[str, Any] = {}
     if pixels:
         found["pixels"] = _measures(embed_all(Pixels(), test), test)
@@ -59,7 +62,7 @@ def verdict(
         what = "features" if name == "untrained" else "test"
         vectors = embed_all(model, test, batch_size=batch_size, views=views, what=what)
         found[name] = _measures(vectors, test)
-    return found
+    return found, vectors
 
 
 def _measures(vectors: Tensor, test: DataPart) -> dict[str, Any]:

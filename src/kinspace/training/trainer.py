@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from kinspace import __version__
 from kinspace._core.atomic_files import clear_parts
 from kinspace._core.json_files import write_json
+from kinspace._core.normalization import unit
 from kinspace._core.text import plural
 from kinspace.data.load import load_dataset
 from kinspace.distributed import (
@@ -29,6 +30,7 @@ from kinspace.distributed import (
     is_main_process,
     world_size,
 )
+from kinspace.embeddings import EmbeddingTable
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.batch_size import fit_batch_size
@@ -47,7 +49,8 @@ from kinspace.training.components import (
 from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.data_parts import DataParts, embedding_dim, prepare
 from kinspace.training.diagnostics import few_pictures
-from kinspace.training.final_evaluation import verdict
+from kinspace.training.embedding_files import EmbeddingFile
+from kinspace.training.final_evaluation import final_results
 from kinspace.training.hooks import run_hooks
 from kinspace.training.log import NotFinite
 from kinspace.training.log_output import blamed, reporter_for, tensorboard_writer
@@ -311,14 +314,19 @@ class _Job:
                 weights = {"untrained": start, **weights}
             if chosen["step"] != state.step:
                 weights["selected"] = selected
-            results |= verdict(
+            found, vectors = final_results(
                 state.judged,
                 weights,
                 self.parts.test,
                 pixels=self.settings.baselines,
                 views=self.recipe.test.views,
             )
+            results |= found
             results.setdefault("selected", results["final"])  # the last step was chosen
+            if is_main_process():  # those of the chosen weights: a report needs them again
+                test = self.parts.test.dataset
+                table = EmbeddingTable.from_dataset(test, unit(vectors))
+                EmbeddingFile(self.folder, "test").write(table, test)
         state.judged.load_state_dict(selected)
         if is_main_process():
             write_json(self.folder / "results.json", results)
