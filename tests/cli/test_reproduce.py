@@ -15,7 +15,7 @@ def test_lists_experiments_and_refuses_invalid_input(tmp_path: Path) -> None:
     assert "cub200" in listed.stdout
     for words, said in (
         (["almm"], "did you mean 'almn'?"),
-        (["almn"], "say where it is: kinspace reproduce almn cub200:FOLDER"),
+        (["almn"], "which is not built in: kinspace reproduce almn cub200:FOLDER"),
         (["almn", "moths", "--only", "beta9"], "--only: unknown row 'beta9'"),
         (["almn", "moths", "--set", "loss.bta=1"], "did you mean 'beta'?"),
         (["--page", str(tmp_path / "p.md"), "--results", str(tmp_path)], "got none; make some"),

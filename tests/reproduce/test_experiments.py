@@ -11,7 +11,7 @@ from kinspace.data.built_in import BUILT_IN_SETS
 from kinspace.data.standard import STANDARD_SETS
 from kinspace.recipes import Recipe, parse_set, read_recipe, with_changes, with_regularizers
 from kinspace.reproduce import (
-    Experiment,
+    experiment_from_dict,
     experiment_names,
     make_jobs,
     read_experiment,
@@ -173,7 +173,7 @@ def test_values_of_several_keys_may_have_names() -> None:
     table = {"name": "s", "label": "s", "key": "loss.alpha", "values": [1.0], "recipe": "nra"}
     content = {"name": "a", "title": "a", "paper": "", "data": "digits", "measures": ["nmi"]}
     with pytest.raises(ValueError, match=r"sweeps.s.shown: expected 1, one a value, got 2"):
-        Experiment.from_dict(content | {"sweeps": [{**table, "shown": ["a", "b"]}]})
+        experiment_from_dict(content | {"sweeps": [{**table, "shown": ["a", "b"]}]})
 
 
 def test_sweeps_of_several_keys_want_lists() -> None:
@@ -188,14 +188,14 @@ def test_sweeps_of_several_keys_want_lists() -> None:
     with pytest.raises(
         ValueError, match=r"sweeps.s.values: expected a list of 2, one a key, got 1"
     ):
-        Experiment.from_dict(table)
+        experiment_from_dict(table)
 
 
 def test_the_example_of_the_documentation_is_an_experiment() -> None:
     page = Path(__file__).parents[2] / "docs/reproduce.md"
     text = page.read_text(encoding="utf-8")
     [block] = re.findall(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    experiment = Experiment.from_dict({"name": "mine", **tomllib.loads(block)})
+    experiment = experiment_from_dict({"name": "mine", **tomllib.loads(block)})
     assert len(make_jobs(experiment, "moths", [0])) == 5  # it holds classes out anyway
     assert recipe_of(experiment, experiment.rows[0], "cub200").model.backbone == "googlenet"
     assert [name for name in experiment_names() if f"`{name}`" not in text] == []

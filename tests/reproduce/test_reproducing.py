@@ -20,7 +20,7 @@ from kinspace.data import load_dataset
 from kinspace.evaluation import recall_at_k
 from kinspace.evaluation.cluster_metrics import clustering_metrics
 from kinspace.reproduce import Outcome, make_jobs, read_experiment, reproduce
-from kinspace.reproduce.training_processes import Failed, Machine
+from kinspace.reproduce.training_processes import FailedRun, TrainingProcesses
 from kinspace.run import open_run
 from kinspace.training.data_parts import split_names
 from reproduce.small import OPTIONS, TOML, written
@@ -36,18 +36,18 @@ def outcome(place: Path) -> Outcome:
     """Two rows, two seeds, two at a time; one of the runs was killed before."""
     file = written(place)
     job = make_jobs(read_experiment(file), "digits", [0])[0]
-    machine = Machine(place / "out", "digits", device="cpu", workers=1, save=3)
-    _killed(machine, job, "--log-every", "1")
+    processes = TrainingProcesses(place / "out", "digits", device="cpu", workers=1, save_every=3)
+    _killed(processes, job, "--log-every", "1")
     return reproduce(file, seeds=2, jobs=2, out=place / "out", results=place / "results", **OPTIONS)
 
 
-def _killed(machine: Machine, job: Any, *options: str) -> None:
-    """Start the job as the machine does, and kill it at its first checkpoint."""
-    folder = machine.out / job.name
-    machine.out.mkdir()
-    environment = machine.environment() | {"OMP_NUM_THREADS": "1"}
+def _killed(processes: TrainingProcesses, job: Any, *options: str) -> None:
+    """Start a job, and kill it at its first checkpoint."""
+    folder = processes.out / job.name
+    processes.out.mkdir()
+    environment = processes.environment() | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*machine.arguments(job), *options],
+        [*processes.arguments(job), *options],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -145,7 +145,9 @@ def test_other_settings_are_refused_in_the_same_place(outcome: Outcome, place: P
     file = place / "small.toml"
     with pytest.raises(ValueError, match=r"has 4 runs of other settings .*--overwrite"):
         reproduce(file, results=place / "results", **options)
-    with pytest.raises(ValueError, match=r"was run otherwise: .*loss.margin=0.4 now.*--overwrite"):
+    with pytest.raises(
+        ValueError, match=r"a run of other settings: .*loss.margin=0.4 now.*--overwrite"
+    ):
         reproduce(file, results=place / "other", **options)
 
 
@@ -172,16 +174,16 @@ def test_a_failing_run_is_told_with_its_log_beside_the_others(
 
 def test_a_run_that_outlived_its_parent_is_not_begun_twice(tmp_path: Path) -> None:
     job = make_jobs(read_experiment(written(tmp_path)), "digits", [0])[0]
-    machine = Machine(tmp_path / "out", "digits")
-    machine.out.mkdir()
-    words = [sys.executable, "-c", "import time; time.sleep(600)", str(machine.out / job.name)]
+    processes = TrainingProcesses(tmp_path / "out", "digits")
+    processes.out.mkdir()
+    words = [sys.executable, "-c", "import time; time.sleep(600)", str(processes.out / job.name)]
     with subprocess.Popen(words) as process:
         try:
-            (machine.out / f"{job.name}.pid").write_text(str(process.pid))
+            (processes.out / f"{job.name}.pid").write_text(str(process.pid))
             while not Path("/proc", str(process.pid), "cmdline").read_bytes():
                 time.sleep(0.01)  # a process that has just begun has no words yet
-            with pytest.raises(Failed, match=f"is still under way, in process {process.pid}"):
-                machine.run(job)
+            with pytest.raises(FailedRun, match=f"is still running, in process {process.pid}"):
+                processes.run(job)
         finally:
             process.kill()
 
@@ -195,11 +197,11 @@ def test_a_killed_hierarchy_goes_on_too(tmp_path: Path) -> None:
     text = text.replace("steps = 20", "steps = 240").replace("validation = {", "#")
     text = text[: text.index("printed")] + text[text.index("[[rows]]", text.index("printed")) :]
     (job, _) = make_jobs(read_experiment(written(tmp_path, text)), "digits", [0])
-    machine = Machine(tmp_path / "out", "digits", device="cpu")
-    _killed(machine, job)
+    processes = TrainingProcesses(tmp_path / "out", "digits", device="cpu")
+    _killed(processes, job)
     before = (tmp_path / "out" / job.name / "run.json").read_bytes()
-    assert machine.arguments(job)[-1] == "--resume"
-    folder = machine.run(job)
+    assert processes.arguments(job)[-1] == "--resume"
+    folder = processes.run(job)
     assert (folder / "run.json").read_bytes() == before
     assert json.loads((folder / "hierarchy.json").read_text())["errors"]["model"]
 

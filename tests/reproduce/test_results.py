@@ -12,14 +12,19 @@ import pytest
 import torch
 
 from kinspace.reproduce import read_experiment, results_page
-from kinspace.reproduce.aggregate import mean_curve, mean_spread, reached
 from kinspace.reproduce.classification_errors import classification_errors
+from kinspace.reproduce.experiment import Curve
 from kinspace.reproduce.jobs import make_jobs
 from kinspace.reproduce.kept_checkpoints import Keeper
 from kinspace.reproduce.records import Records
 from kinspace.reproduce.result_figures import experiment_figures
-from kinspace.reproduce.results_table import headings, lines
-from kinspace.reproduce.rows import Curve
+from kinspace.reproduce.results_table import (
+    first_step_reaching,
+    headings,
+    mean_curve,
+    mean_spread,
+    table_lines,
+)
 from kinspace.training.checkpoint import write_checkpoint
 from reproduce.small import TOML, written
 
@@ -48,14 +53,14 @@ def recorded(folder: Path, name: str, data: str, values: dict[str, list[float]])
 def test_lines_are_a_papers_or_ours_and_never_both(tmp_path: Path) -> None:
     values = {"beta0": [0.501, 0.505, 0.509], "beta3": [0.53]}
     content = recorded(tmp_path, "almn", "cub200", values).to_dict()
-    found = lines(content)
-    assert headings(content)[:3] == ["R@1", "R@2", "R@4"]
-    cells = {(line.who, line.whose): line.cells[0] for line in found}
+    found = table_lines(content)
+    assert headings(content)[:3] == ["Recall@1", "Recall@2", "Recall@4"]
+    cells = {(line.row, line.source): line.cells[0] for line in found}
     assert cells["ALMN, β = 0", "ALMN, Table 2"] == "50.4"
     assert cells["", "ours, 3 seeds"] == "50.5 ± 0.4"
     assert cells["", "ours, 1 seed"] == "53.0"
     assert cells["ALMN, β = 1", "ALMN, Table 2"] == "52.0"  # not run: the paper's line alone
-    ours = [line for line in found if line.whose.startswith("ours")]
+    ours = [line for line in found if line.source.startswith("ours")]
     assert len(ours) == 2
     assert ours[0].cells[1] == ""  # what was not measured stays empty
 
@@ -63,8 +68,8 @@ def test_lines_are_a_papers_or_ours_and_never_both(tmp_path: Path) -> None:
 def test_another_set_has_its_own_file_and_printed_numbers(tmp_path: Path) -> None:
     records = recorded(tmp_path, "almn", "cars196", {"beta3": [0.7]})
     assert records.path.name == "almn-cars196.json"
-    whose = {line.who: line.cells[0] for line in lines(records.to_dict()) if line.who}
-    assert whose["ALMN, β = 3"] == "71.6"
+    cells = {line.row: line.cells[0] for line in table_lines(records.to_dict()) if line.row}
+    assert cells["ALMN, β = 3"] == "71.6"
 
 
 def test_records_of_other_settings_are_found_whatever_their_seed(tmp_path: Path) -> None:
@@ -92,8 +97,8 @@ def test_held_out_runs_give_the_validation_and_a_line_of_their_own(tmp_path: Pat
         records.add(job, found)
     content = records.to_dict()
     assert content["summary"]["beta0"]["validation"]["mean"] == 0.6
-    place = headings(content).index("validation R@1")
-    table = {line.whose: line.cells for line in lines(content)}
+    place = headings(content).index("validation Recall@1")
+    table = {line.source: line.cells for line in table_lines(content)}
     assert table["ours, 1 seed"][0] == "50.0"
     assert table["ours, 1 seed"][place] == "60.0"
     assert table["ours, validation classes held out"][0] == "40.0"
@@ -138,8 +143,8 @@ def test_the_numbers_kept_are_of_the_experiments_as_they_are(path: Path) -> None
 
 def test_a_measure_without_a_number_has_no_column(tmp_path: Path) -> None:
     content = recorded(tmp_path, "best", "cub200", {"best": [0.6]}).to_dict()
-    assert headings(content) == ["R@1", "steps", "s a run"]
-    assert [line.cells[0] for line in lines(content)] == ["60.6", "60.0"]
+    assert headings(content) == ["Recall@1", "steps", "s a run"]
+    assert [line.cells[0] for line in table_lines(content)] == ["60.6", "60.0"]
 
 
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
@@ -191,7 +196,7 @@ def test_a_row_that_starts_as_good_as_another_ends_reaches_it_at_step_0(tmp_path
         first = 0.1 if record["row"] == "magnet-start" else 0.9
         record["curve"] = [[0, first], [50, 0.2]]
     found = content.to_dict()
-    cells = {line.who: line.cells for line in lines(found)}
+    cells = {line.row: line.cells for line in table_lines(found)}
     place = headings(found).index("as good as triplet at step")
     assert cells["Magnet, from discriminants, by kNC"][place] == "0"
     # six lines have their names below the plot, and the figure is taller for them
@@ -208,8 +213,8 @@ def test_mean_and_spread_by_hand() -> None:
     assert found == {"mean": 3.0, "spread": pytest.approx(math.sqrt(7.0)), "seeds": 3}
     curves = [{"curve": [[1, 0.5], [2, 0.25]]}, {"curve": [[2, 0.75], [3, 0.1]]}, {}]
     assert mean_curve(curves) == [[2, 0.5, pytest.approx(math.sqrt(0.125))]]
-    assert reached([[1, 0.5, 0.0]], 0.4, lower=True) is None
-    assert reached([[1, 0.5, 0.0], [2, 0.7, 0.0]], 0.6, lower=False) == 2
+    assert first_step_reaching([[1, 0.5, 0.0]], 0.4, lower=True) is None
+    assert first_step_reaching([[1, 0.5, 0.0], [2, 0.7, 0.0]], 0.6, lower=False) == 2
 
 
 def test_classification_errors_agree_with_a_loop() -> None:

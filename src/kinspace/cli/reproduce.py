@@ -76,7 +76,7 @@ def reproduce_command(  # noqa: PLR0913 - every option of the command is a param
     """
     with user_errors(interrupted="interrupted; the same command continues"):
         from kinspace.reproduce import list_experiments, reproduce, results_page
-        from kinspace.reproduce.progress_display import progress_for
+        from kinspace.reproduce.progress_display import progress_display
 
         if page is not None:
             typer.echo(f"written: {results_page(page, results or RESULTS)}")
@@ -87,7 +87,7 @@ def reproduce_command(  # noqa: PLR0913 - every option of the command is a param
         outcome = reproduce(
             name,
             data,
-            progress=progress_for(),
+            progress=progress_display(),
             seeds=seeds,
             jobs=jobs,
             weights=weights,
@@ -122,7 +122,7 @@ def print_experiments(rows: list[dict[str, str]]) -> None:
 
 def print_outcome(outcome: Outcome) -> None:
     """Print the results table, the files written and the failed runs."""
-    from kinspace.reproduce.results_table import headings, lines
+    from kinspace.reproduce.results_table import headings, table_lines
 
     console = Console(soft_wrap=True)
     content = outcome.content
@@ -130,8 +130,8 @@ def print_outcome(outcome: Outcome) -> None:
     table = Table("", "", box=None, padding=(0, 2, 0, 0))
     for head in headings(content):
         table.add_column(head, justify="right", no_wrap=True)
-    for line in lines(content):
-        table.add_row(line.who, line.whose, *line.cells)
+    for line in table_lines(content):
+        table.add_row(line.row, line.source, *line.cells)
     wide = console if console.is_terminal else Console(width=200)
     wide.print(table)
     for path in [outcome.results, *outcome.figures]:

@@ -1,7 +1,7 @@
-"""From an experiment to the commands that make its numbers: one a row and seed.
+"""From an experiment to the commands of its runs: one a row and seed.
 
-A job's `command` is what a reader types: the data and the weights by their names, no folders of
-this machine. It is also what tells whether numbers on the disk are of this very setting.
+The `command` of a job is what a reader types: data and weights by their names, without folders of
+this machine. Equal commands mean equal settings: numbers on the disk are reused only then.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 from kinspace.data.standard import STANDARD_SETS
 from kinspace.recipes import Recipe, parse_set, read_recipe, with_changes, with_regularizers
 from kinspace.recipes.toml_files import to_toml
-from kinspace.reproduce.experiment import Experiment
+from kinspace.reproduce.experiment import Experiment, Row
 from kinspace.reproduce.experiment_files import experiment_names, read_experiment
-from kinspace.reproduce.rows import Row
 
 __all__ = [
     "Job",
@@ -32,29 +31,29 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Job:
-    """One training. held_out: a fraction of the training classes that this one does not see."""
+    """One training. held_out: the fraction of training classes that it does not see."""
 
     row: Row
     seed: int
     held_out: float
     recipe: Recipe
-    options: tuple[str, ...]  # of the command, all but those of this machine
+    options: tuple[str, ...]  # of the command, without those that depend on the machine
     kind: str
     data: str  # its name
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """The name of its files."""
         return f"{self.row.name}-seed{self.seed}" + ("-validation" if self.held_out else "")
 
     @property
     def steps(self) -> int:
-        """Of the optimizer, those of a warm start too."""
+        """Steps of the optimizer, including those of a warm start."""
         return self.recipe.schedule.steps + self.recipe.warm_start.steps
 
     @property
     def command(self) -> str:
-        """What a reader types."""
+        """The command that a reader types."""
         options = [*self.options]
         for place, text in enumerate(options):  # the weights by their file name alone
             if text == "--weights":

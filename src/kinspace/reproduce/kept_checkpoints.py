@@ -15,10 +15,10 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from kinspace.reproduce.experiment import Curve
 from kinspace.reproduce.jobs import Job
-from kinspace.reproduce.measures import VALIDATION
-from kinspace.reproduce.rows import Curve
 from kinspace.reproduce.run_measures import RunMeasures
+from kinspace.reproduce.table_measures import VALIDATION
 from kinspace.run import Run
 
 __all__ = ["Keeper"]
@@ -44,7 +44,7 @@ class Keeper:
             self._seen[job.name] = newest
             _keep(folder, job.recipe.warm_start.steps)
 
-    def curve(self, job: Job, run: Run, judge: RunMeasures) -> list[list[float]]:
+    def curve(self, job: Job, run: Run, run_measures: RunMeasures) -> list[list[float]]:
         """[step, value] of the run; steps of a warm start count. Kept files are removed."""
         assert self.curve_wanted is not None
         if self.curve_wanted.measure == VALIDATION:
@@ -53,8 +53,8 @@ class Keeper:
         folder = run.folder / "kept"
         points = sorted((int(path.stem), path) for path in folder.glob("*.safetensors"))
         points = [(0, run.folder / "start.safetensors"), *points]
-        found = judge.curve(
-            run.folder, points, self.curve_wanted.measure, judged_by=job.row.judged_by
+        found = run_measures.curve(
+            run.folder, points, self.curve_wanted.measure, classifier=job.row.classifier
         )
         shutil.rmtree(folder, ignore_errors=True)
         return [[step, value] for step, value in found]

@@ -1,4 +1,4 @@
-"""What is shown while the runs of an experiment are under way."""
+"""The progress of an experiment: bars in a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -8,66 +8,85 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kinspace.reproduce.jobs import Job
-from kinspace.reproduce.measures import title
+from kinspace.reproduce.table_measures import VALIDATION, title
 
-__all__ = ["Bars", "LogLines", "progress_for"]
+__all__ = ["ExperimentProgress", "ProgressBars", "ProgressLines", "progress_display"]
 
-EVERY = 30.0  # seconds between two lines about the runs under way
-
-
-def progress_for() -> Bars | LogLines:
-    """Bars in a terminal, lines in a log."""
-    return Bars() if sys.stderr.isatty() else LogLines()
+EVERY = 30.0  # seconds between two lines about running jobs
 
 
-class LogLines:
-    """A line when a run ends, and now and then one about those under way."""
+class ExperimentProgress(Protocol):
+    """Receives the progress of the runs of an experiment, from several threads."""
+
+    def start(self, total: int, finished: int) -> None:
+        """Called once, with the number of runs and of those that are finished already."""
+
+    def update(self, job: Job, folder: Path) -> None:
+        """Called several times a second for each running job."""
+
+    def finish(self, job: Job, record: Mapping[str, Any]) -> None:
+        """Called when a run is recorded."""
+
+    def fail(self, job: Job, reason: str) -> None:
+        """Called when a run has failed."""
+
+    def close(self) -> None:
+        """Called at the end."""
+
+
+def progress_display() -> ExperimentProgress:
+    """Bars where standard error is a terminal, lines elsewhere."""
+    return ProgressBars() if sys.stderr.isatty() else ProgressLines()
+
+
+class ProgressLines:
+    """A line when a run ends, and one about the running jobs every 30 seconds."""
 
     def __init__(self) -> None:
-        self._runs = self._there = 0
+        self._total = self._finished = 0
         self._steps: dict[str, str] = {}
         self._last = time.monotonic()
         self._lock = threading.Lock()
 
-    def begin(self, runs: int, there: int) -> None:
-        """How many there are to do."""
-        self._runs, self._there = runs, there
-        self._say(f"{runs} runs, {there} of them there already")
+    def start(self, total: int, finished: int) -> None:
+        """Print the number of runs."""
+        self._total, self._finished = total, finished
+        self._print(f"{total} runs, {finished} of them finished already")
 
-    def look(self, job: Job, folder: Path) -> None:
-        """Tell of all runs under way, if it is time."""
+    def update(self, job: Job, folder: Path) -> None:
+        """Print the steps of all running jobs, if it is time."""
         with self._lock:
-            self._steps[job.name] = f"{steps_done(job, folder)}/{job.steps}"
+            self._steps[job.name] = f"{_steps_done(job, folder)}/{job.steps}"
             if time.monotonic() - self._last > EVERY:
                 self._last = time.monotonic()
-                self._say("under way: " + ", ".join(f"{n} {s}" for n, s in self._steps.items()))
+                self._print("running: " + ", ".join(f"{n} {s}" for n, s in self._steps.items()))
 
-    def done(self, job: Job, record: Mapping[str, Any]) -> None:
-        """One more."""
+    def finish(self, job: Job, record: Mapping[str, Any]) -> None:
+        """Print the measures of a run."""
         with self._lock:
             self._steps.pop(job.name, None)
-            self._there += 1
-        self._say(f"[{self._there}/{self._runs}] {job.name}: {described(record)}")
+            self._finished += 1
+        self._print(f"[{self._finished}/{self._total}] {job.name}: {_measures_text(record)}")
 
-    def failed(self, job: Job, why: str) -> None:
-        """One less."""
+    def fail(self, job: Job, reason: str) -> None:
+        """Print why a run failed."""
         with self._lock:
             self._steps.pop(job.name, None)
-        self._say(f"{job.name}: failed: {why}")
+        self._print(f"{job.name}: failed: {reason}")
 
     def close(self) -> None:
         """Nothing to close."""
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
 
-class Bars:
-    """A bar for all runs, and one for each under way."""
+class ProgressBars:
+    """A bar for all runs, and one for each running job."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -77,32 +96,32 @@ class Bars:
         self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
         self._tasks: dict[str, Any] = {}
         self._all = self._bars.add_task("runs", total=None)
-        self._looked: dict[str, float] = {}
+        self._updated: dict[str, float] = {}
 
-    def begin(self, runs: int, there: int) -> None:
-        """How many there are to do."""
-        self._bars.update(self._all, total=runs, completed=there)
+    def start(self, total: int, finished: int) -> None:
+        """Show the bar of all runs."""
+        self._bars.update(self._all, total=total, completed=finished)
         self._bars.start()
 
-    def look(self, job: Job, folder: Path) -> None:
-        """Renew the bar of a run."""
-        if time.monotonic() - self._looked.get(job.name, -1.0) < 0.5:
+    def update(self, job: Job, folder: Path) -> None:
+        """Update the bar of a job."""
+        if time.monotonic() - self._updated.get(job.name, -1.0) < 0.5:
             return
-        self._looked[job.name] = time.monotonic()
+        self._updated[job.name] = time.monotonic()
         if job.name not in self._tasks:
             self._tasks[job.name] = self._bars.add_task(job.name, total=job.steps)
-        self._bars.update(self._tasks[job.name], completed=steps_done(job, folder))
+        self._bars.update(self._tasks[job.name], completed=_steps_done(job, folder))
 
-    def done(self, job: Job, record: Mapping[str, Any]) -> None:
-        """One more."""
+    def finish(self, job: Job, record: Mapping[str, Any]) -> None:
+        """Print the measures of a run."""
         self._remove(job)
         self._bars.advance(self._all)
-        self._say(f"{job.name}: {described(record)}")
+        self._print(f"{job.name}: {_measures_text(record)}")
 
-    def failed(self, job: Job, why: str) -> None:
-        """One less."""
+    def fail(self, job: Job, reason: str) -> None:
+        """Print why a run failed."""
         self._remove(job)
-        self._say(f"{job.name}: failed: {why}")
+        self._print(f"{job.name}: failed: {reason}")
 
     def close(self) -> None:
         """Remove the bars."""
@@ -113,12 +132,12 @@ class Bars:
         if task is not None:
             self._bars.remove_task(task)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def steps_done(job: Job, folder: Path) -> int:
-    """By the last row of the run's metrics, with those of a warm start; 0: none yet."""
+def _steps_done(job: Job, folder: Path) -> int:
+    """Steps by the last row of the run's metrics, with those of a warm start; 0 without any."""
     try:
         with (folder / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - 4096))
@@ -129,13 +148,14 @@ def steps_done(job: Job, folder: Path) -> int:
         return 0
 
 
-def described(record: Mapping[str, Any]) -> str:
+def _measures_text(record: Mapping[str, Any]) -> str:
     """The numbers of a record in a line.
 
-    >>> described({"test": {"recall@1": 0.5}, "validation": {"recall@1": 0.25}, "seconds": 8.1})
-    'R@1 50.0, validation R@1 25.0, 8 s'
+    >>> validation = {"recall@1": 0.25}
+    >>> _measures_text({"test": {"recall@1": 0.5}, "validation": validation, "seconds": 8.1})
+    'Recall@1 50.0, validation Recall@1 25.0, 8 s'
     """
     words = [f"{title(name)} {100 * value:.1f}" for name, value in list(record["test"].items())[:6]]
     if record.get("validation"):
-        words.append(f"validation R@1 {100 * record['validation']['recall@1']:.1f}")
+        words.append(f"{title(VALIDATION)} {100 * record['validation']['recall@1']:.1f}")
     return ", ".join([*words, f"{record['seconds']:.0f} s"])

@@ -1,4 +1,4 @@
-"""The results of an experiment as one JSON file, that grows run by run.
+"""The results of an experiment: a record of each run, in one JSON file that grows run by run.
 
     experiment, title, paper, data, measures    what was run
     printed      by row: the numbers of papers, in percent, and where they stand
@@ -6,8 +6,8 @@
     summary      by row: mean and spread (of a sample) over the seeds
     figures      their files, and what they show in words
 
-Runs that are in the file with the same command are not done again, also where their folders are
-gone. Numbers of papers and our own never share an entry.
+Runs in the file with the same command are not repeated, even where their folders are gone. Numbers
+of papers and of runs never share an entry.
 """
 
 from __future__ import annotations
@@ -23,22 +23,35 @@ from typing import Any
 
 from kinspace import __version__
 from kinspace._core.json_files import read_json, write_json
-from kinspace.reproduce.aggregate import summaries
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.jobs import Job
+from kinspace.reproduce.kept_checkpoints import Keeper
+from kinspace.reproduce.results_table import summaries
+from kinspace.reproduce.run_measures import RunMeasures
+from kinspace.run import open_run
 
-__all__ = ["Records", "commit_of", "read_results", "stem", "versions"]
+__all__ = [
+    "Records",
+    "package_versions",
+    "read_results",
+    "record_of",
+    "results_name",
+    "source_commit",
+]
 
 FORMAT = "kinspace reproduce 1"
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn")
+POINTS = 2000  # of a scatter
+RETRIEVAL = ("recall@1", "recall@2", "recall@4", "recall@8", "map", "map@r", "r_precision")
 Record = dict[str, Any]
 
 
-def stem(experiment: Experiment, data: str) -> str:
-    """The file name of its results: of another data set than the paper's, with that name.
+def results_name(experiment: Experiment, data: str) -> str:
+    """The name of the results file; on another data set than the paper's it ends with that name.
 
     >>> from kinspace.reproduce import read_experiment
-    >>> stem(read_experiment("almn"), "cub200"), stem(read_experiment("almn"), "cars196")
+    >>> almn = read_experiment("almn")
+    >>> results_name(almn, "cub200"), results_name(almn, "cars196")
     ('almn', 'almn-cars196')
     """
     return experiment.name if data == experiment.data else f"{experiment.name}-{data}"
@@ -48,37 +61,37 @@ class Records:
     """The results file of an experiment on a data set."""
 
     def __init__(self, folder: Path, experiment: Experiment, data: str) -> None:
-        self.path = folder / f"{stem(experiment, data)}.json"
+        self.path = folder / f"{results_name(experiment, data)}.json"
         self.experiment, self.data = experiment, data
-        there = read_results(self.path) if self.path.exists() else {}
-        self.runs: list[Record] = there.get("runs", [])
-        self.figures: list[dict[str, str]] = there.get("figures", [])
+        kept = read_results(self.path) if self.path.exists() else {}
+        self.runs: list[Record] = kept.get("runs", [])
+        self.figures: list[dict[str, str]] = kept.get("figures", [])
 
     @property
     def seeds(self) -> list[int]:
-        """All that are there."""
+        """The seeds of all records."""
         return sorted({record["seed"] for record in self.runs})
 
     def of(self, job: Job) -> Record | None:
-        """The record of a job, if it was run with this very command."""
-        place = (job.row.name, job.seed, bool(job.held_out))
-        return next((r for r in self.runs if _place(r) == place and _same(r, job)), None)
+        """The record of a job, if it was run with the same command."""
+        key = (job.row.name, job.seed, bool(job.held_out))
+        return next((r for r in self.runs if _key_of(r) == key and _same_command(r, job)), None)
 
     def others(self, jobs: Sequence[Job]) -> list[Record]:
-        """Records of rows of these jobs that were run otherwise."""
-        by_place = {(job.row.name, job.seed, bool(job.held_out)): job for job in jobs}
+        """Records of these rows and seeds that were run with another command."""
+        by_key = {(job.row.name, job.seed, bool(job.held_out)): job for job in jobs}
         return [
             record
             for record in self.runs
-            if (job := by_place.get(_place(record))) is not None and not _same(record, job)
+            if (job := by_key.get(_key_of(record))) is not None and not _same_command(record, job)
         ]
 
     def drop(self, records: Sequence[Record]) -> None:
-        """Forget some."""
+        """Remove some records."""
         self.runs = [record for record in self.runs if record not in records]
 
     def add(self, job: Job, found: Mapping[str, Any]) -> Record:
-        """Put the record of a job in, and the file on the disk."""
+        """Add the record of a job, and write the file."""
         record: Record = {
             "row": job.row.name,
             "seed": job.seed,
@@ -88,14 +101,14 @@ class Records:
             "kinspace": __version__,
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
-        self.drop([each for each in self.runs if _place(each) == _place(record)])
+        self.drop([each for each in self.runs if _key_of(each) == _key_of(record)])
         self.runs.append(record)
         self.write()
         return record
 
     def write(self) -> None:
-        """The whole file, in one piece, in the order of the rows."""
-        order = {row.name: place for place, row in enumerate(self.experiment.rows)}
+        """Write the file atomically, in the order of the rows."""
+        order = {row.name: position for position, row in enumerate(self.experiment.rows)}
         self.runs.sort(key=lambda r: (order.get(r["row"], len(order)), r["seed"], r["held_out"]))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.path, self.to_dict())
@@ -143,8 +156,8 @@ def read_results(path: Path) -> dict[str, Any]:
     return found
 
 
-def versions() -> dict[str, str]:
-    """Of Python and the packages that make the numbers."""
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that make the numbers."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -154,20 +167,73 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit_of() -> str:
+def source_commit() -> str:
     """The commit of this checkout, with a + where tracked files differ from it."""
-    ask = ["git", "-C", str(Path(__file__).parent), "describe"]
-    ask += ["--always", "--abbrev=12", "--dirty=+"]
+    command = ["git", "-C", str(Path(__file__).parent), "describe"]
+    command += ["--always", "--abbrev=12", "--dirty=+"]
     try:
-        said = subprocess.run(ask, capture_output=True, check=True, text=True).stdout.strip()
+        described = subprocess.run(
+            command, capture_output=True, check=True, text=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return said or "unknown"
+    return described or "unknown"
 
 
-def _place(record: Mapping[str, Any]) -> tuple[str, int, bool]:
+def _key_of(record: Mapping[str, Any]) -> tuple[str, int, bool]:
     return record["row"], record["seed"], bool(record["held_out"])
 
 
-def _same(record: Mapping[str, Any], job: Job) -> bool:
+def _same_command(record: Mapping[str, Any], job: Job) -> bool:
     return bool(record["command"] == job.command)
+
+
+def record_of(
+    job: Job,
+    folder: Path,
+    experiment: Experiment,
+    run_measures: RunMeasures,
+    keeper: Keeper,
+    *,
+    untrained: bool = False,
+) -> dict[str, Any]:
+    """The record of a finished run: measures, time, hardware; a curve and points if wanted."""
+    run = open_run(folder)
+    results, about = run.results, run.about
+    record: dict[str, Any] = {
+        "steps": results["steps"],
+        "warm_start": job.recipe.warm_start.steps,
+        "selected_step": results["selected_step"],
+        "seconds": results["seconds"],
+        "hardware": about["hardware"],
+        "notes": about["notes"],
+    }
+    if job.kind == "hierarchy":
+        return record | {"test": _recovery(read_json(folder / "hierarchy.json"))}
+    if "validation_recall@1" in results:
+        record["validation"] = {"recall@1": results["validation_recall@1"]}
+    views = job.row.views and not job.held_out
+    measured = [name for name in experiment.measures if views or not name.startswith("views_")]
+    wanted = list(dict.fromkeys([*measured, *RETRIEVAL]))
+    classifier = job.row.classifier
+    record["test"] = run_measures.measures(folder, wanted, classifier=classifier)
+    record["final"] = {name: v for name, v in results["final"].items() if name in RETRIEVAL}
+    if untrained:
+        record["untrained"] = run_measures.measures(
+            folder, wanted, classifier=classifier, by="untrained"
+        )
+    if experiment.curve is not None and not job.held_out:
+        record["curve"] = keeper.curve(job, run, run_measures)
+    if experiment.scatter and job.seed == 0 and not job.held_out:
+        record["points"] = run_measures.points(folder, POINTS)
+    return record
+
+
+def _recovery(found: Mapping[str, Any]) -> dict[str, float]:
+    """The measures of hierarchy.json."""
+    errors = found["errors"]["model"]
+    return {
+        "recovery_error": errors["true"]["knn"],
+        "recovery_mean_error": errors["true"]["nearest_mean"],
+        "merged_error": errors["merged"]["knn"],
+    }

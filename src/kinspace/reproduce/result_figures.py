@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from kinspace.report.figures import COLORS, Plot, drawn
-from kinspace.reproduce.experiment import Experiment
-from kinspace.reproduce.measures import at, title
+from kinspace.reproduce.experiment import Experiment, Row, Sweep
 from kinspace.reproduce.records import Records
-from kinspace.reproduce.rows import Row, Sweep
+from kinspace.reproduce.table_measures import at, title
 
 __all__ = ["draw_figures", "experiment_figures"]
 
 Content = Mapping[str, Any]
-DASHES = ["-", "--", ":"]  # of lines, each with all colors
-IN_PLOT = 5  # lines whose names find a place among them; those of more stand below
+DASHES = ["-", "--", ":"]  # every color has each of them
+IN_PLOT = 5  # more lines than this have their legend below the plot
 
 
 def draw_figures(records: Records) -> list[Path]:
-    """The figures of all that is recorded, beside the results file, which is told of them."""
+    """Draw the figures beside the results file, and list them in it."""
     if not records.runs:
         return []
     name, folder = records.path.name.removesuffix(".json"), records.path.parent
@@ -37,10 +36,7 @@ def draw_figures(records: Records) -> list[Path]:
 
 
 def experiment_figures(experiment: Experiment, content: Content) -> list[Plot]:
-    """A figure a sweep, and where the experiment has them curves, a profile, a scatter.
-
-    Their names come after the name of the results file.
-    """
+    """A figure for each sweep, and the curves, profile and scatter of the experiment."""
     beside = {name for sweep in experiment.sweeps for name in sweep.beside}
     sweeps = [sweep for sweep in experiment.sweeps if sweep.name not in beside]
     plots = [_sweep(experiment, sweep, content) for sweep in sweeps]

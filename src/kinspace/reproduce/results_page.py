@@ -1,7 +1,7 @@
-"""docs/results.md from the results files: tables, figures, commands, and words written by hand.
+"""A Markdown page of results: tables, figures and commands from the results files, with comments.
 
-The words of an experiment are in a Markdown file of its name beside the page, in the folder of the
-page's name (docs/results/almn.md); the page is made anew without harm to them.
+The comments on an experiment are in a Markdown file of its name, in a folder with the name of the
+page (docs/results/almn.md for docs/results.md). Writing the page again keeps them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kinspace.reproduce.experiment_files import experiment_names, read_experimen
 from kinspace.reproduce.jobs import shown_data
 from kinspace.reproduce.records import Records, read_results
 from kinspace.reproduce.result_figures import draw_figures
-from kinspace.reproduce.results_table import headings, lines
+from kinspace.reproduce.results_table import headings, table_lines
 
 __all__ = ["results_page"]
 
@@ -23,32 +23,32 @@ Content = Mapping[str, Any]
 
 
 def results_page(page: str | Path, results: str | Path) -> Path:
-    """Write the page from all results files in a folder; returns its path.
+    """Write the page from all results files in a folder, and return its path.
 
-    Figures are drawn anew: runs that were cut short have left none.
+    Figures are drawn again, because an interrupted run has left none.
     """
     page, results = Path(page), Path(results)
     files = sorted(results.glob("*.json")) if results.is_dir() else []
-    found = [(file, _drawn(file)) for file in files]
+    found = [(file, _with_figures(file)) for file in files]
     if not found:
         raise ValueError(
             f"{results}: expected results of `kinspace reproduce` (NAME.json), got none; make some "
             f"with --results {results}"
         )
-    order = {name: place for place, name in enumerate(experiment_names())}
+    order = {name: position for position, name in enumerate(experiment_names())}
     found.sort(key=lambda each: (order.get(each[1]["experiment"], len(order)), each[0].stem))
-    words = page.with_suffix("")
-    parts = [_snippet(words / "introduction.md", "# Results\n")]
-    parts += [_section(file, content, page, words) for file, content in found]
-    parts.append(_snippet(words / "end.md", ""))
+    comments = page.with_suffix("")
+    parts = [_snippet(comments / "introduction.md", "# Results\n")]
+    parts += [_section(file, content, page, comments) for file, content in found]
+    parts.append(_snippet(comments / "end.md", ""))
     page.parent.mkdir(parents=True, exist_ok=True)
     text = "\n".join(part.strip("\n") + "\n" for part in parts if part.strip())
     page.write_text(text, encoding="utf-8")
     return page
 
 
-def _drawn(file: Path) -> dict[str, Any]:
-    """What is in a results file, with figures where its experiment is one of ours."""
+def _with_figures(file: Path) -> dict[str, Any]:
+    """The content of a results file, with figures where the experiment is a shipped one."""
     content = read_results(file)
     if content["experiment"] not in experiment_names():
         return content
@@ -58,13 +58,13 @@ def _drawn(file: Path) -> dict[str, Any]:
     return records.to_dict()
 
 
-def _section(file: Path, content: Content, page: Path, words: Path) -> str:
+def _section(file: Path, content: Content, page: Path, comments: Path) -> str:
     stem = file.name.removesuffix(".json")
     elsewhere = "" if stem == content["experiment"] else f" ({content['data']})"
     parts = [
         f"## {content['title']}{elsewhere}\n",
         f"{content['paper']}. Data: {content['data']}.\n",
-        _snippet(words / f"{stem}.md", ""),
+        _snippet(comments / f"{stem}.md", ""),
         markdown_table(content),
     ]
     parts += [
@@ -76,17 +76,18 @@ def _section(file: Path, content: Content, page: Path, words: Path) -> str:
 
 
 def markdown_table(content: Content) -> str:
-    """The lines of the table; what is best of ours in a column is not marked: read the spreads."""
+    """The lines of the table. The best number of a column is not marked: read the spreads."""
     heads = headings(content)
     rows = ["| | | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
     rows += [
-        f"| {each.who} | {each.whose} | " + " | ".join(each.cells) + " |" for each in lines(content)
+        f"| {each.row} | {each.source} | " + " | ".join(each.cells) + " |"
+        for each in table_lines(content)
     ]
     return "\n".join(rows) + "\n"
 
 
 def _made_by(file: Path, content: Content, page: Path) -> str:
-    """The command, and what the numbers were taken on and with."""
+    """The command, the hardware and the versions."""
     runs = content["runs"]
     data = shown_data(content["data"])
     seeds = sorted({run["seed"] for run in runs})

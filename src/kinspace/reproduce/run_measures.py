@@ -23,7 +23,7 @@ from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe
 from kinspace.reproduce.classification_errors import classification_errors
-from kinspace.reproduce.measures import at
+from kinspace.reproduce.table_measures import at
 from kinspace.run import Run, open_run
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import make_model, transform_settings
@@ -69,11 +69,11 @@ class RunMeasures:
             )
 
     def measures(
-        self, folder: Path, wanted: Sequence[str], *, judged_by: str, by: str = "selected"
+        self, folder: Path, wanted: Sequence[str], *, classifier: str, by: str = "selected"
     ) -> dict[str, float]:
         """The wanted measures on the test part, as fractions.
 
-        judged_by: the classifier of "error". by: "selected", the weights the run chose; or
+        classifier: the classifier of "error". by: "selected", the weights the run chose; or
         "untrained", the features of its backbone before the first step.
         """
         run = open_run(folder)
@@ -86,18 +86,18 @@ class RunMeasures:
                 model = self._opened(run)
                 weights = _weights(folder, by, results)
                 features = by == "untrained"
-                found |= model.measures(weights, rest, judged_by=judged_by, features=features)
+                found |= model.measures(weights, rest, classifier=classifier, features=features)
         return {name: float(found[name]) for name in wanted if name in found}
 
     def curve(
-        self, folder: Path, points: Sequence[tuple[int, Path]], measure: str, *, judged_by: str
+        self, folder: Path, points: Sequence[tuple[int, Path]], measure: str, *, classifier: str
     ) -> list[tuple[int, float]]:
         """The measure of each kept checkpoint."""
         found = []
         with self._lock:
             model = self._opened(open_run(folder))
             for step, path in points:
-                values = model.measures(read_checkpoint(path)[0], [measure], judged_by=judged_by)
+                values = model.measures(read_checkpoint(path)[0], [measure], classifier=classifier)
                 if measure in values:  # a softmax before its first step has no classifier
                     found.append((step, values[measure]))
         return found
@@ -143,7 +143,7 @@ class EvaluatedRun:
         self.train, self.test, self.seed = train, test, int(run.about["seed"])
 
     def measures(
-        self, weights: Weights, wanted: Sequence[str], *, judged_by: str, features: bool = False
+        self, weights: Weights, wanted: Sequence[str], *, classifier: str, features: bool = False
     ) -> dict[str, float]:
         """The measures of these weights; features: before the embedding layer."""
         self.weights, self.features = weights, features
@@ -152,7 +152,7 @@ class EvaluatedRun:
         found: dict[str, float] = {}
         for name in wanted:
             if name not in found:
-                found |= self._measure(name, [each for each in wanted if at(each)], judged_by)
+                found |= self._measure(name, [each for each in wanted if at(each)], classifier)
         return found
 
     def some(self, weights: Weights, count: int) -> tuple[Tensor, Tensor]:
@@ -183,7 +183,7 @@ class EvaluatedRun:
         finally:
             self.model.mirror, self.model.scales = own
 
-    def _measure(self, name: str, by_k: Sequence[str], judged_by: str) -> dict[str, float]:
+    def _measure(self, name: str, by_k: Sequence[str], classifier: str) -> dict[str, float]:
         """The measure and those that come with it."""
         from kinspace.evaluation import attribute_precision, recall_at_k, retrieval_metrics
         from kinspace.evaluation.cluster_metrics import clustering_metrics
@@ -215,14 +215,14 @@ class EvaluatedRun:
             vectors, some = self.some(self.weights, MAP_SAMPLES)
             return {name: retrieval_metrics(vectors, some.numpy(), metric="euclidean")["map"]}
         if name.endswith("error"):
-            return self._errors(judged_by)
+            return self._errors(classifier)
         return dict(self.ranked(self.vectors("test", "test")).scores().summary())
 
     def ranked(self, vectors: Tensor) -> Retrieval:
         """The test part, ready to search; with queries and gallery where the set has them."""
         return retrieval_by_roles(vectors, self.test.labels.numpy(), self.test.parts)
 
-    def _errors(self, judged_by: str) -> dict[str, float]:
+    def _errors(self, classifier: str) -> dict[str, float]:
         index, whole = self.recipe.index, self.whole.dataset
         # by the numbers of the whole set: a part counts its own classes
         names, truth = (
@@ -232,18 +232,18 @@ class EvaluatedRun:
         if weight is not None and len(weight) == self.train.num_classes:
             of_row = np.empty(len(weight), np.int64)
             of_row[self.train.labels.numpy()] = names
-            classifier = (weight, self.weights.get("objective.loss.bias"), of_row)
+            softmax = (weight, self.weights.get("objective.loss.bias"), of_row)
         else:
-            classifier = None
+            softmax = None
         found = classification_errors(
             (self.vectors("train", "training"), names),
             (self.vectors("test", "training"), truth),
             clusters=1 if index is None or index.clusters == "auto" else index.clusters,
-            classifier=classifier,
+            classifier=softmax,
             seed=self.seed,
         )
-        if f"{judged_by}_error" in found:
-            found["error"] = found[f"{judged_by}_error"]
+        if f"{classifier}_error" in found:
+            found["error"] = found[f"{classifier}_error"]
         return found
 
 

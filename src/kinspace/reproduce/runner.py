@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kinspace._core import checks
 from kinspace.data.built_in import BUILT_IN_SETS
@@ -16,44 +17,33 @@ from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.experiment_files import read_experiment
 from kinspace.reproduce.jobs import Job, data_name, make_jobs
 from kinspace.reproduce.kept_checkpoints import Keeper
-from kinspace.reproduce.records import Records, commit_of, stem, versions
+from kinspace.reproduce.progress_display import ExperimentProgress
+from kinspace.reproduce.records import (
+    Records,
+    package_versions,
+    record_of,
+    results_name,
+    source_commit,
+)
 from kinspace.reproduce.result_figures import draw_figures
 from kinspace.reproduce.run_measures import RunMeasures
-from kinspace.reproduce.run_record import record_of
 from kinspace.reproduce.training_processes import (
-    PLACES,
-    Failed,
-    Machine,
+    CACHE_MODES,
+    FailedRun,
     StoppedRuns,
-    require_same,
-    until_stopped,
+    TrainingProcesses,
+    require_same_command,
+    stop_on_sigterm,
 )
 
-__all__ = ["Outcome", "Progress", "reproduce"]
+__all__ = ["Outcome", "reproduce"]
 
-
-class Progress(Protocol):
-    """Is told how the runs are getting on."""
-
-    def begin(self, runs: int, there: int) -> None:
-        """So many runs, of which so many are there already."""
-
-    def look(self, job: Job, folder: Path) -> None:
-        """A run is under way; called often, from its own thread."""
-
-    def done(self, job: Job, record: Mapping[str, Any]) -> None:
-        """A run has ended well."""
-
-    def failed(self, job: Job, why: str) -> None:
-        """A run has failed."""
-
-    def close(self) -> None:
-        """The end."""
+SAVE_EVERY = 200  # steps between two checkpoints, where no curve needs them more often
 
 
 @dataclass
 class Outcome:
-    """What came out: the results file and its content, the figures, and what failed."""
+    """The results file with its content, the figures, and the runs that failed, with the reason."""
 
     results: Path
     content: dict[str, Any]
@@ -61,105 +51,113 @@ class Outcome:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Options:
-    """Where to run, and what to change; see `reproduce`."""
-
-    seeds: int | Sequence[int] = 3
-    jobs: int = 1
-    weights: str | None = None
-    device: str | None = None
-    cache: str = "auto"
-    workers: int | None = None
-    out: Path | None = None
-    results: Path | None = None
-    only: Sequence[str] = ()
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    validate: float | None = None
-    commit: str | None = None
-    overwrite: bool = False
-    keep_runs: bool = True
-
-
-def reproduce(
+def reproduce(  # noqa: PLR0913 - keyword options, one for each option of the command
     name: str | Path | Experiment,
     data: str | None = None,
     *,
-    progress: Progress | None = None,
-    **options: Any,
+    seeds: int | Sequence[int] = 3,
+    only: Sequence[str] = (),
+    changes: Mapping[str, Any] | None = None,
+    validate: float | None = None,
+    weights: str | None = None,
+    out: str | Path | None = None,
+    results: str | Path | None = None,
+    overwrite: bool = False,
+    keep_runs: bool = True,
+    jobs: int = 1,
+    device: str | None = None,
+    cache: str = "auto",
+    workers: int | None = None,
+    commit: str | None = None,
+    progress: ExperimentProgress | None = None,
 ) -> Outcome:
-    """Run an experiment; what is finished already, in `out` or `results`, is not run again.
+    """Train every row and seed of an experiment, and write its results file and figures.
 
-    data: a place as `kinspace train` takes it; None: the experiment's own, if that is built in.
-    options: seeds (how many, or which), jobs (processes at a time), weights (of the backbone),
-    device, cache, workers, out (run folders; runs/reproduce/NAME), results (the folder of the
-    results file; `out`), only (names of rows or sweeps), changes (dotted keys of every recipe),
-    validate (in place of the experiment's), commit (to be written down; git's), overwrite (replace
-    what was run with other settings), keep_runs (False: remove a run's folder when it is recorded).
+    A run that is finished, in `out` or in `results`, is not repeated.
+
+    Args:
+        name: a shipped experiment, a TOML file, or an `Experiment`.
+        data: the data set as `kinspace train` takes it; by default the experiment's own, if it is
+            a built-in set.
+        seeds: how many, from 0, or which.
+        only: names of rows or sweeps; all by default.
+        changes: dotted keys of every recipe.
+        validate: the fraction of classes held out by second runs, in place of the experiment's.
+        weights: of the backbone, a safetensors file.
+        out: the folder of the run folders; by default runs/reproduce/NAME.
+        results: the folder of the results file and the figures; by default `out`.
+        overwrite: replace runs with other settings, which are an error otherwise.
+        keep_runs: keep the folder of a run after it is recorded.
+        jobs: trainings at a time.
+        device, cache, workers: as in `kinspace.train`.
+        commit: recorded as the commit of the source; by default git's.
+        progress: receives the progress of the runs.
+
+    Raises:
+        ValueError: if an option is invalid, or runs of other settings are in the way.
+        StoppedRuns: at Ctrl-C or SIGTERM; the same call resumes the runs.
     """
-    for option in options:
-        checks.lookup("option", option, _Options.__dataclass_fields__)
-    return _Work.prepare(name, data, _Options(**options), progress).run()
+    experiment = name if isinstance(name, Experiment) else read_experiment(name)
+    data = _data_of(experiment, data)
+    experiment = experiment.on(data_name(data))
+    checks.integer("jobs", jobs, at_least=1)
+    chosen = experiment.only(only)
+    if validate is not None:
+        chosen = replace(chosen, validate=validate)
+    folder = Path(out or Path("runs/reproduce") / results_name(experiment, data_name(data)))
+    records = Records(Path(results or folder), experiment, data_name(data))
+    jobs_for = partial(make_jobs, data=data_name(data), changes=changes, weights=weights)
+    todo = jobs_for(chosen, seeds=_seed_list(seeds))
+    recordable = replace(chosen, validate=chosen.validate or experiment.validate)
+    _settle_records(jobs_for(recordable, seeds=records.seeds), records, overwrite=overwrite)
+    _settle_folders(todo, folder, overwrite=overwrite)
+    every = SAVE_EVERY if chosen.curve is None else min(SAVE_EVERY, chosen.curve.every)
+    processes = TrainingProcesses(
+        folder,
+        data,
+        device=device,
+        cache=cache,
+        workers=_workers(workers, jobs),
+        jobs=jobs,
+        save_every=every,
+    )
+    source = {"commit": commit or source_commit(), "versions": package_versions()}
+    running = _Reproduction(chosen, todo, processes, records, progress, source, keep_runs=keep_runs)
+    return running.run()
 
 
-@dataclass
-class _Work:
-    experiment: Experiment
-    options: _Options
-    jobs: list[Job]
-    machine: Machine
-    records: Records
-    judge: RunMeasures
-    keeper: Keeper
-    progress: Progress | None
-    about: dict[str, Any]
+class _Reproduction:
+    """The jobs of an experiment, the processes that run them, and their records."""
 
-    @classmethod
-    def prepare(
-        cls,
-        name: str | Path | Experiment,
-        data: str | None,
-        options: _Options,
-        progress: Progress | None,
-    ) -> _Work:
-        experiment = name if isinstance(name, Experiment) else read_experiment(name)
-        place = _place(experiment, data)
-        experiment = experiment.on(data_name(place))
-        checks.integer("jobs", options.jobs, at_least=1)
-        chosen = experiment.only(options.only)
-        if options.validate is not None:
-            chosen = replace(chosen, validate=options.validate)
-        share: Any = {"changes": options.changes, "weights": options.weights}
-        jobs = make_jobs(chosen, data_name(place), _seeds(options.seeds), **share)
-        out = options.out or Path("runs/reproduce") / stem(experiment, data_name(place))
-        records = Records(options.results or out, experiment, data_name(place))
-        there = replace(chosen, validate=chosen.validate or experiment.validate)
-        _settle(
-            make_jobs(there, data_name(place), records.seeds, **share),
-            records,
-            overwrite=options.overwrite,
-        )
-        _settle_runs(jobs, out, overwrite=options.overwrite)
-        machine = _machine(
-            options, place, out, save=200 if chosen.curve is None else chosen.curve.every
-        )
-        judge = RunMeasures(place, options.device, machine.workers)
-        keeper = Keeper(chosen.curve)
-        about = {"commit": options.commit or commit_of(), "versions": versions()}
-        return cls(chosen, options, jobs, machine, records, judge, keeper, progress, about)
+    def __init__(
+        self,
+        experiment: Experiment,
+        jobs: list[Job],
+        processes: TrainingProcesses,
+        records: Records,
+        progress: ExperimentProgress | None,
+        source: Mapping[str, Any],
+        *,
+        keep_runs: bool,
+    ) -> None:
+        self.experiment, self.jobs, self.processes = experiment, jobs, processes
+        self.records, self.progress, self.source = records, progress, source
+        self.keep_runs = keep_runs
+        self.run_measures = RunMeasures(processes.data, processes.device, processes.workers)
+        self.keeper = Keeper(experiment.curve)
 
     def run(self) -> Outcome:
-        """Run what is missing, several at a time; write, draw, and tell what failed."""
+        """Run what is missing, several jobs at a time; write the records and draw the figures."""
         todo = [job for job in self.jobs if self.records.of(job) is None]
         outcome = Outcome(self.records.path, {})
-        self.machine.look = self._look
+        self.processes.on_poll = self._on_poll
         if self.progress is not None:
-            self.progress.begin(len(self.jobs), len(self.jobs) - len(todo))
-        for cache, recipe in {self.machine.cache_of(job): job.recipe for job in todo}.items():
-            if cache not in PLACES:
-                self.judge.prepare(recipe, cache)
+            self.progress.start(len(self.jobs), len(self.jobs) - len(todo))
+        for cache, recipe in {self.processes.cache_of(job): job.recipe for job in todo}.items():
+            if cache not in CACHE_MODES:
+                self.run_measures.prepare(recipe, cache)
         try:
-            with until_stopped(self.machine):
+            with stop_on_sigterm(self.processes):
                 self._run_all(todo, outcome)
         finally:
             if self.progress is not None:
@@ -171,95 +169,89 @@ class _Work:
         return outcome
 
     def _run_all(self, todo: Sequence[Job], outcome: Outcome) -> None:
-        with ThreadPoolExecutor(self.options.jobs) as pool:
+        with ThreadPoolExecutor(self.processes.jobs) as pool:
             waiting: dict[Future[dict[str, Any]], Job] = {
-                pool.submit(self._one, job): job for job in todo
+                pool.submit(self._run_one, job): job for job in todo
             }
             try:
                 for future in as_completed(waiting):
-                    job = waiting[future]
-                    try:
-                        found = future.result()
-                    except (Failed, ValueError, OSError, RuntimeError) as error:
-                        outcome.failures[job.name] = str(error)
-                        if self.progress is not None:
-                            self.progress.failed(job, str(error))
-                        continue
-                    record = self.records.add(job, found)
-                    if self.progress is not None:
-                        self.progress.done(job, record)
-                    if not self.options.keep_runs:
-                        shutil.rmtree(self.machine.out / job.name, ignore_errors=True)
+                    self._record(waiting[future], future, outcome)
             except KeyboardInterrupt:
-                self.machine.stopping.set()
+                self.processes.stopping.set()
                 for future in waiting:
                     future.cancel()
                 raise StoppedRuns from None
 
-    def _one(self, job: Job) -> dict[str, Any]:
-        folder = self.machine.run(job)
+    def _record(self, job: Job, future: Future[dict[str, Any]], outcome: Outcome) -> None:
+        try:
+            found = future.result()
+        except (FailedRun, ValueError, OSError, RuntimeError) as error:
+            outcome.failures[job.name] = str(error)
+            if self.progress is not None:
+                self.progress.fail(job, str(error))
+            return
+        record = self.records.add(job, found)
+        if self.progress is not None:
+            self.progress.finish(job, record)
+        if not self.keep_runs:
+            shutil.rmtree(self.processes.out / job.name, ignore_errors=True)
+
+    def _run_one(self, job: Job) -> dict[str, Any]:
+        folder = self.processes.run(job)
         first = job.row.name == self.experiment.rows[0].name
         untrained = first and self.experiment.untrained is not None and not job.held_out
         found = record_of(
-            job, folder, self.experiment, self.judge, self.keeper, untrained=untrained
+            job, folder, self.experiment, self.run_measures, self.keeper, untrained=untrained
         )
-        return found | self.about
+        return {**found, **self.source}
 
-    def _look(self, job: Job, folder: Path) -> None:
+    def _on_poll(self, job: Job, folder: Path) -> None:
         self.keeper.look(job, folder)
         if self.progress is not None:
-            self.progress.look(job, folder)
+            self.progress.update(job, folder)
 
 
-def _machine(options: _Options, place: str, out: Path, *, save: int) -> Machine:
-    workers = options.workers
-    if workers is None and options.jobs > 1:
-        workers = max(1, len(os.sched_getaffinity(0)) // options.jobs)
-    return Machine(
-        out,
-        place,
-        device=options.device,
-        cache=options.cache,
-        workers=workers,
-        jobs=options.jobs,
-        save=min(200, save),
-    )
+def _workers(workers: int | None, jobs: int) -> int | None:
+    """Loader workers of a process: its share of the cores where several run at a time."""
+    if workers is None and jobs > 1:
+        return max(1, len(os.sched_getaffinity(0)) // jobs)
+    return workers
 
 
-def _place(experiment: Experiment, data: str | None) -> str:
+def _data_of(experiment: Experiment, data: str | None) -> str:
     if data is not None:
         return data
     if experiment.data in BUILT_IN_SETS:
         return experiment.data
     raise ValueError(
-        f"DATA: {experiment.name} is about {experiment.data}, which is not built in; say where it "
-        f"is: kinspace reproduce {experiment.name} {experiment.data}:FOLDER"
+        f"DATA: expected the place of {experiment.data}, which is not built in: "
+        f"kinspace reproduce {experiment.name} {experiment.data}:FOLDER"
     )
 
 
-def _seeds(seeds: int | Sequence[int]) -> list[int]:
+def _seed_list(seeds: int | Sequence[int]) -> list[int]:
     if isinstance(seeds, int):
         return list(range(checks.integer("seeds", seeds, at_least=1)))
     return list(seeds)
 
 
-def _settle(jobs: list[Job], records: Records, *, overwrite: bool) -> None:
-    """Records of other settings in the place of these: refuse, or with `overwrite` forget."""
+def _settle_records(jobs: list[Job], records: Records, *, overwrite: bool) -> None:
+    """Records of these rows and seeds with other settings: refuse, or remove them."""
     others = records.others(jobs)
     if others and not overwrite:
         raise ValueError(
             f"{records.path}: has {len(others)} runs of other settings (first: "
-            f"{others[0]['row']}, seed {others[0]['seed']}); name another folder (--results), or "
+            f"{others[0]['row']}, seed {others[0]['seed']}); choose another folder (--results), or "
             "replace them (--overwrite)"
         )
     records.drop(others)
 
 
-def _settle_runs(jobs: list[Job], out: Path, *, overwrite: bool) -> None:
-    """Run folders of other settings: refuse, or with `overwrite` remove."""
+def _settle_folders(jobs: list[Job], out: Path, *, overwrite: bool) -> None:
+    """Run folders with other settings: refuse, or remove them."""
     for job in jobs:
         try:
-            require_same(job, out)
+            require_same_command(job, out)
         except ValueError:
             if not overwrite:
                 raise

@@ -1,11 +1,11 @@
-"""Trainings as processes of their own, several at a time; what was finished is not done again.
+"""Runs of `kinspace train` as processes, several at a time. A finished run is not repeated.
 
     OUT/NAME/         the run folder
-    OUT/NAME.log      what the process said
-    OUT/NAME.pid      its number
-    OUT/NAME.command  what it was asked, so that other numbers are not taken for these
+    OUT/NAME.log      the output of the process
+    OUT/NAME.pid      its process id
+    OUT/NAME.command  its command, which detects a folder with other settings
 
-A run that was killed goes on from its last checkpoint.
+A killed run resumes from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -26,33 +26,46 @@ from typing import Any
 from kinspace.reproduce.jobs import Job
 
 __all__ = [
-    "PLACES",
-    "Failed",
-    "Machine",
+    "CACHE_MODES",
+    "FailedRun",
     "StoppedRuns",
+    "TrainingProcesses",
     "finished",
-    "require_same",
-    "until_stopped",
+    "require_same_command",
+    "stop_on_sigterm",
 ]
 
-PLACES = ("auto", "memory", "gpu", "none")  # of a cache, those that are no folder
+CACHE_MODES = ("auto", "memory", "gpu", "none")  # values of `cache` other than a folder
 FILES = {"train": "results.json", "hierarchy": "hierarchy.json"}
-TAIL = 12  # lines of a log that are shown
-POLITE = 2.0  # seconds that processes have to stop by themselves after a kill
-LOOK = 0.2  # seconds between two looks at a process
+TAIL = 12  # lines of the log that an error shows
+GRACE_AFTER_SIGTERM = 2.0  # seconds before the processes are terminated
+POLL = 0.2  # seconds between two looks at a process
 
 
-class Failed(Exception):
-    """A run that came to no end; the text has the end of its log."""
+class FailedRun(Exception):
+    """A run exited with an error; the message has the end of its log."""
 
 
 class StoppedRuns(KeyboardInterrupt):
-    """The user asked to stop; the runs under way have saved what they had."""
+    """The user interrupted the runs; each has saved a checkpoint."""
 
 
 @dataclass
-class Machine:
-    """Where and how the processes run: what does not change the numbers' meaning."""
+class TrainingProcesses:
+    """Starts and watches the processes; its options do not change what a run computes.
+
+    Args:
+        out: the folder of the run folders.
+        data: the data set, as `kinspace train` takes it.
+        device, cache, workers: passed to every process; a cache folder has a folder for each way
+            of decoding.
+        jobs: processes at a time, which share the cores.
+        save_every: steps between two checkpoints.
+        on_poll: called several times a second for each running job, from its thread.
+        stopping: set it to stop all processes.
+        grace: seconds from `stopping` to a SIGTERM. A Ctrl-C reaches the processes as well, and a
+            second signal would stop them at once.
+    """
 
     out: Path
     data: str
@@ -60,13 +73,13 @@ class Machine:
     cache: str = "auto"
     workers: int | None = None
     jobs: int = 1
-    save: int = 200
-    look: Callable[[Job, Path], None] = lambda job, folder: None
+    save_every: int = 200
+    on_poll: Callable[[Job, Path], None] = lambda job, folder: None
     stopping: threading.Event = field(default_factory=threading.Event)
-    grace: float = 30.0  # seconds from `stopping` to a signal; a second one would stop at once
+    grace: float = 30.0
 
     def run(self, job: Job) -> Path:
-        """The finished run folder of a job, made now or before."""
+        """The run folder of a job, finished now or before."""
         folder = self.out / job.name
         if finished(job, self.out):
             return folder
@@ -74,7 +87,7 @@ class Machine:
             raise StoppedRuns
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / f"{job.name}.command").write_text(job.command + "\n", encoding="utf-8")
-        self._alone(job, folder)
+        self._require_not_running(job, folder)
         log = self.out / f"{job.name}.log"
         with log.open("ab") as stream:
             process = subprocess.Popen(
@@ -85,32 +98,31 @@ class Machine:
         if process.returncode == 130 or self.stopping.is_set():
             raise StoppedRuns
         if process.returncode or not finished(job, self.out):
-            raise Failed(f"exit code {process.returncode}, {log}:\n{_tail(log)}")
+            raise FailedRun(f"exit code {process.returncode}, {log}:\n{_tail(log)}")
         return folder
 
     def arguments(self, job: Job) -> list[str]:
-        """The whole command, begun or gone on with."""
+        """The command line that starts or resumes a job."""
         folder = self.out / job.name
         first = [sys.executable, "-m", "kinspace", job.kind]
-        place = [] if self.device is None else ["--device", self.device]
-        begun = (folder / "run.json").exists()
+        device = [] if self.device is None else ["--device", self.device]
+        started = (folder / "run.json").exists()
         workers = [] if self.workers is None else ["--workers", str(self.workers)]
-        # baselines are the same in every run: `RunMeasures` measures the untrained backbone once,
-        # if a table wants it
-        alone = ["--cache", self.cache_of(job), "--no-baselines", "--out", str(folder)]
+        # baselines are equal in all runs: the untrained backbone is measured once, for the table
+        rest = ["--cache", self.cache_of(job), "--no-baselines", "--out", str(folder)]
         if job.kind == "hierarchy":
-            if not begun:  # merged classes may lie there already
+            if not started:  # it may contain merged classes already
                 shutil.rmtree(folder, ignore_errors=True)
-            again = ["--resume"] if begun else []
-            return [*first, self.data, *job.options, *place, *workers, *alone, *again]
-        if begun:
-            return [*first, self.data, "--resume", str(folder), *place, *workers]
-        save = ["--save-every", str(self.save)]
-        return [*first, self.data, *job.options, *place, *workers, *save, *alone]
+            resume = ["--resume"] if started else []
+            return [*first, self.data, *job.options, *device, *workers, *rest, *resume]
+        if started:
+            return [*first, self.data, "--resume", str(folder), *device, *workers]
+        save = ["--save-every", str(self.save_every)]
+        return [*first, self.data, *job.options, *device, *workers, *save, *rest]
 
     def cache_of(self, job: Job) -> str:
-        """Of a folder for caches the one for this job: by what decides how pictures are decoded."""
-        if self.cache in PLACES:
+        """The cache of a job; in a cache folder, a folder named by what decides the decoding."""
+        if self.cache in CACHE_MODES:
             return self.cache
         part = job.recipe.transform
         own = (job.recipe.model.backbone, part.size, part.test_size)
@@ -123,53 +135,53 @@ class Machine:
         share = max(1, len(os.sched_getaffinity(0)) // self.jobs)
         return {"OMP_NUM_THREADS": str(share), **os.environ, "PYTHONUNBUFFERED": "1"}
 
-    def _alone(self, job: Job, folder: Path) -> None:
-        """Not beside a process that outlived the one that started it."""
+    def _require_not_running(self, job: Job, folder: Path) -> None:
+        """Refuse to start a job whose process outlived the one that started it."""
         try:
             number = (self.out / f"{job.name}.pid").read_text()
             words = Path("/proc", number, "cmdline").read_bytes().split(b"\0")
         except OSError:
             return
         if str(folder).encode() in words:
-            raise Failed(f"{folder}: is still under way, in process {number}")
+            raise FailedRun(f"{folder}: is still running, in process {number}")
 
     def _wait(self, process: subprocess.Popen[bytes], job: Job, folder: Path) -> None:
-        since: float | None = None
-        asked = False
+        stopping_since: float | None = None
+        terminated = False
         while process.poll() is None:
-            if self.stopping.is_set() and not asked:
-                since = since or time.monotonic()
-                if time.monotonic() - since > self.grace:
-                    asked = True
-                    process.terminate()  # it saves, and exits with 130
-            self.look(job, folder)
-            time.sleep(LOOK)
-        self.look(job, folder)
+            if self.stopping.is_set() and not terminated:
+                stopping_since = stopping_since or time.monotonic()
+                if time.monotonic() - stopping_since > self.grace:
+                    terminated = True
+                    process.terminate()  # it saves a checkpoint, and exits with 130
+            self.on_poll(job, folder)
+            time.sleep(POLL)
+        self.on_poll(job, folder)
 
 
 def finished(job: Job, out: Path) -> bool:
-    """Whether the run of a job has come to its end."""
+    """Whether the run of a job is finished."""
     return (out / job.name / FILES[job.kind]).exists()
 
 
-def require_same(job: Job, out: Path) -> None:
-    """Refuse a folder with a run of other settings under the same name."""
+def require_same_command(job: Job, out: Path) -> None:
+    """Refuse a run folder of the same name with other settings."""
     file = out / f"{job.name}.command"
     if not (out / job.name).exists() or not file.exists():
         return
-    there = file.read_text(encoding="utf-8").strip()
-    if there != job.command:
+    before = file.read_text(encoding="utf-8").strip()
+    if before != job.command:
         raise ValueError(
-            f"{out / job.name}: was run otherwise: {_difference(there, job.command)}; name "
-            "another folder (--out), or run it again (--overwrite)"
+            f"{out / job.name}: has a run of other settings: {_difference(before, job.command)}; "
+            "choose another folder (--out), or replace it (--overwrite)"
         )
 
 
-def _difference(there: str, here: str) -> str:
-    one, other = there.split(), here.split()
+def _difference(before: str, now: str) -> str:
+    one, other = before.split(), now.split()
     gone = [word for word in one if word not in other]
     new = [word for word in other if word not in one]
-    return f"{' '.join(gone) or 'less'} there, {' '.join(new) or 'less'} now"
+    return f"{' '.join(gone) or 'fewer options'} before, {' '.join(new) or 'fewer options'} now"
 
 
 def _tail(log: Path) -> str:
@@ -178,18 +190,18 @@ def _tail(log: Path) -> str:
 
 
 @contextmanager
-def until_stopped(machine: Machine) -> Iterator[None]:
-    """A polite kill is a Ctrl-C; the processes are asked to stop, and are waited for."""
+def stop_on_sigterm(processes: TrainingProcesses) -> Iterator[None]:
+    """Within it SIGTERM acts like Ctrl-C: the processes save, and are waited for."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ask(number: int, frame: Any) -> None:
-        machine.grace = POLITE  # a Ctrl-C goes to the processes too, this may be for us alone
-        machine.stopping.set()
+    def stop(number: int, frame: Any) -> None:
+        processes.grace = GRACE_AFTER_SIGTERM  # unlike a Ctrl-C it does not reach the processes
+        processes.stopping.set()
         raise KeyboardInterrupt
 
-    before: Callable[..., Any] | int | None = signal.signal(signal.SIGTERM, ask)
+    before: Callable[..., Any] | int | None = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:

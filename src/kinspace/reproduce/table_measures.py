@@ -1,9 +1,10 @@
-"""The measures an experiment may ask for, by name: their titles, and which way is better."""
+"""The measures of an experiment, by name: their titles, and which way is better."""
 
 from __future__ import annotations
 
 import re
 
+from kinspace.evaluation.measure_names import MEASURES
 from kinspace.recipes.fields import require_choice
 
 __all__ = [
@@ -18,16 +19,16 @@ __all__ = [
 
 CLASSIFIERS = ("knc", "soft_knn", "knn", "nearest_mean", "softmax")
 BY_K = {
-    "recall": "R",
-    "views_recall": "six views, R",
-    "train_recall": "train R",
+    "recall": "Recall",
+    "views_recall": "six views, Recall",
+    "train_recall": "train Recall",
     "attributes": "attributes",
 }
 TITLES = {
-    "map": "mAP",
-    "map@r": "MAP@R",
-    "r_precision": "R-precision",
-    "euclidean_map": "mAP, Euclidean",
+    "map": MEASURES["map"],
+    "map@r": MEASURES["map@r"],
+    "r_precision": MEASURES["r_precision"],
+    "euclidean_map": f"{MEASURES['map']}, Euclidean",
     "nmi": "NMI",
     "ami": "AMI",
     "f1": "F1",
@@ -42,12 +43,12 @@ TITLES = {
     "merged_error": "merged classes, kNN error",
 }
 RECOVERY = ("recovery_error", "recovery_mean_error", "merged_error")
-VALIDATION = "validation_recall@1"  # of a curve alone
+VALIDATION = "validation_recall@1"  # only of a curve
 AT = re.compile(rf"({'|'.join(BY_K)})@([1-9][0-9]*)")
 
 
 def known_measure(name: str) -> str:
-    """The name, if it is one of a measure.
+    """The name, if it is that of a measure.
 
     >>> known_measure("recall@10"), known_measure("nmi")
     ('recall@10', 'nmi')
@@ -73,17 +74,17 @@ def at(name: str) -> tuple[str, int] | None:
 
 
 def title(name: str) -> str:
-    """The measure in words.
+    """The title of a measure.
 
     >>> title("recall@1"), title("nmi")
-    ('R@1', 'NMI')
+    ('Recall@1', 'NMI')
     """
     if name == VALIDATION:
-        return "validation R@1"
+        return "validation Recall@1"
     found = at(name)
     return TITLES[name] if found is None else f"{BY_K[found[0]]}@{found[1]}"
 
 
 def lower_is_better(name: str) -> bool:
-    """Whether it counts mistakes."""
+    """Whether the measure counts errors."""
     return name.endswith("error")
