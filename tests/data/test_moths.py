@@ -12,18 +12,18 @@ from PIL import Image
 from kinspace.data import moths
 from kinspace.data.moths import (
     Moths,
-    cache,
     contact_sheet,
+    disk_cache,
     draw_moth,
     draw_moths,
     load_moths,
     species_catalog,
 )
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY
-from kinspace.data.moths.catalog import MOST_SPECIES
 from kinspace.data.moths.collection import draw_picture
 from kinspace.data.moths.individual import BACKGROUNDS, POSTURES, WEAR
 from kinspace.data.moths.painting import paint_moth
+from kinspace.data.moths.species_list import MOST_SPECIES
 from kinspace.data.moths.wings import angle_of
 
 SPECIES, PICTURES = 8, 3
@@ -237,7 +237,7 @@ def test_parameters_and_generator_have_files_of_their_own(
     load_moths(tmp_path, **options)
     load_moths(tmp_path, **options, seed=1)
     load_moths(tmp_path, **{**options, "size": 25})
-    monkeypatch.setattr(cache, "GENERATOR", cache.GENERATOR + 1)
+    monkeypatch.setattr(disk_cache, "GENERATOR", disk_cache.GENERATOR + 1)
     load_moths(tmp_path, **options)
     assert len(list(tmp_path.iterdir())) == 4
 
@@ -245,7 +245,7 @@ def test_parameters_and_generator_have_files_of_their_own(
 def test_other_pictures_ask_for_another_generator_number() -> None:
     """When this fails, count up `GENERATOR` (old caches are stale) and put in the new means."""
     means = [draw_picture(number, 0, size=48).image.mean() for number in (0, 37, 74, 111)]
-    assert cache.GENERATOR == 2
+    assert disk_cache.GENERATOR == 2
     assert means == pytest.approx([157.4, 151.7, 67.7, 78.7], abs=0.3)
 
 
@@ -255,7 +255,7 @@ def test_the_default_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.Monk
     assert [path.suffix for path in (tmp_path / "kinspace").iterdir()] == [".npz"]
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", os.fspath(tmp_path / "home"))
-    assert cache.cache_folder() == tmp_path / "home" / ".cache" / "kinspace"
+    assert disk_cache.cache_folder() == tmp_path / "home" / ".cache" / "kinspace"
 
 
 def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""How large batches are, and those that a data set can fill: it may have fewer classes."""
+"""The batch size of a recipe, and its limit for small data sets."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from kinspace.recipes import Recipe, with_changes
+from kinspace.recipes.overrides import with_changes
+from kinspace.recipes.schema import Recipe
 
 __all__ = ["fit_batch_size", "samples_per_batch", "with_batch_size"]
 
 
 class _Fit(NamedTuple):
-    """What a batch is counted in, how many the recipe asks for, and how many there can be."""
+    """The option that sets the size, its value in the recipe, and the most that the data allow."""
 
     key: str
-    asked: int
+    value: int
     most: int
     words: str
 
 
 def fit_batch_size(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
-    """The recipe with batches that so many classes and samples can fill, and a word if it changed.
+    """The recipe with batches that the data can fill, and a message if they are smaller.
 
     >>> import torch
     >>> from kinspace.recipes import read_recipe
-    >>> recipe, said = fit_batch_size(read_recipe("nra"), torch.arange(40) % 5)
-    >>> said
+    >>> recipe, message = fit_batch_size(read_recipe("nra"), torch.arange(40) % 5)
+    >>> message
     'batches of 5 classes: the recipe asks for 16, and the training part fills no more'
     """
     fit = _fit(recipe, labels.bincount())
-    if fit is None or not 0 < fit.most < fit.asked:
-        return recipe, None  # none at all: the sampler says what is wrong
-    said = f"batches of {fit.most} {fit.words}: the recipe asks for {fit.asked}, and the "
-    said += "training part fills no more"
-    return with_changes(recipe, {fit.key: fit.most}), said
+    if fit is None or not 0 < fit.most < fit.value:
+        return recipe, None  # for 0 the sampler raises the error
+    message = f"batches of {fit.most} {fit.words}: the recipe asks for {fit.value}, and the "
+    message += "training part fills no more"
+    return with_changes(recipe, {fit.key: fit.most}), message
 
 
 def with_batch_size(recipe: Recipe, size: int) -> Recipe:
@@ -51,7 +52,7 @@ def with_batch_size(recipe: Recipe, size: int) -> Recipe:
 
 
 def samples_per_batch(recipe: Recipe) -> int:
-    """How many samples a batch has; of whole classes, about so many.
+    """The samples of a batch; with batches of whole classes, about that many.
 
     >>> from kinspace.recipes import read_recipe
     >>> samples_per_batch(with_batch_size(read_recipe("nra"), 64))
@@ -62,7 +63,7 @@ def samples_per_batch(recipe: Recipe) -> int:
 
 
 def _groups(recipe: Recipe) -> tuple[str, int, int]:
-    """The option that says how many groups a batch has, that number, and the samples of each."""
+    """The option for the number of groups in a batch, its value, and the samples per group."""
     name, options = recipe.sampler.name, recipe.resolved().sampler.options
     keys = {"classes_by_samples": "classes", "n_pairs": "pairs", "neighborhoods": "clusters"}
     key = keys.get(name, "batch_size")
@@ -72,18 +73,18 @@ def _groups(recipe: Recipe) -> tuple[str, int, int]:
 
 def _fit(recipe: Recipe, counts: Tensor) -> _Fit | None:
     name, options = recipe.sampler.name, recipe.resolved().sampler.options
-    key, asked, each = _groups(recipe)
+    key, value, each = _groups(recipe)
     if name == "classes_by_samples":
         most = min(len(counts), int(counts.clamp(max=each).sum()) // each)
-        return _Fit(f"sampler.{key}", asked, most, "classes")
+        return _Fit(f"sampler.{key}", value, most, "classes")
     if name == "n_pairs":
-        return _Fit(f"sampler.{key}", asked, int((counts >= 2).sum()), "pairs")
+        return _Fit(f"sampler.{key}", value, int((counts >= 2).sum()), "pairs")
     if name == "random" and options["drop_last"]:
-        return _Fit(f"sampler.{key}", asked, int(counts.sum()), "samples")
+        return _Fit(f"sampler.{key}", value, int(counts.sum()), "samples")
     if name == "neighborhoods" and recipe.index is not None:
-        # the seed and the clusters of the other classes; "auto" may find one a class
+        # the seed and the clusters of other classes; "auto" may find one per class
         of_class = 1 if recipe.index.clusters == "auto" else recipe.index.clusters
         clusters = counts.clamp(max=of_class)
         most = 1 + int(clusters.sum() - clusters.max())
-        return _Fit(f"sampler.{key}", asked, most, "clusters")
+        return _Fit(f"sampler.{key}", value, most, "clusters")
     return None

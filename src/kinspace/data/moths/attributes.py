@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace.data.moths.catalog import MORPHS
 from kinspace.data.moths.individual import BACKGROUNDS, POSTURES, WEAR, Individual
 from kinspace.data.moths.palette import GROUND_COLORS, HINDWING_COLORS
 from kinspace.data.moths.patterns import FRINGES, PATTERNS
 from kinspace.data.moths.species import Species
+from kinspace.data.moths.species_list import MORPHS
 
 __all__ = ["ATTRIBUTE_NAMES", "VOCABULARY", "attribute_table", "describe"]
 
@@ -43,7 +43,7 @@ def describe(species: Species, moth: Individual) -> dict[str, str]:
     morph's, and so is the hindwing color where the hindwing continues the forewing. The rest is
     the picture's own. A folded moth hides its hindwings; the words stay true.
 
-    >>> from kinspace.data.moths.catalog import make_species
+    >>> from kinspace.data.moths.species_list import make_species
     >>> from kinspace.data.moths.individual import sample_individual
     >>> species = make_species(0)
     >>> moth = sample_individual(species, np.random.default_rng(0))

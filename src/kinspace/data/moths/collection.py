@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from kinspace._core import checks
 from kinspace._core.cpus import cpu_count
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY, attribute_table, describe
-from kinspace.data.moths.catalog import make_species, species_catalog
 from kinspace.data.moths.drawing import Picture, draw_moth
+from kinspace.data.moths.species_list import make_species, species_catalog
 from kinspace.data.process_pool import process_map
 
 __all__ = ["Moths", "draw_moths", "draw_picture"]

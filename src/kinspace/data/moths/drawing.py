@@ -59,7 +59,7 @@ def _develop(color: Array, light: Light, rng: np.random.Generator) -> NDArray[np
 def draw_moth(species: Species, rng: np.random.Generator, *, size: int = 96) -> Picture:
     """Draw one individual of the species.
 
-    >>> from kinspace.data.moths.catalog import make_species
+    >>> from kinspace.data.moths.species_list import make_species
     >>> picture = draw_moth(make_species(0), np.random.default_rng(0))
     >>> picture.image.shape, picture.individual.background
     ((96, 96, 3), 'wall')

@@ -107,7 +107,7 @@ def _light(background: str, rng: np.random.Generator) -> Light:
 def sample_individual(species: Species, rng: np.random.Generator) -> Individual:
     """Draw an individual of the species from the generator.
 
-    >>> from kinspace.data.moths.catalog import make_species
+    >>> from kinspace.data.moths.species_list import make_species
     >>> sample_individual(make_species(0), np.random.default_rng(0)).pose.posture
     'spread'
     """
