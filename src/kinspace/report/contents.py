@@ -1,4 +1,4 @@
-"""What the page of a report shows: words, rows and small pictures, ready for the template."""
+"""The values that the template of a report shows: texts, rows and small pictures."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kinspace.evaluation.measure_names import MEASURES
 from kinspace.evaluation.summary import Evaluation
 from kinspace.report.figures import Plot
 from kinspace.report.plots import LABELS
-from kinspace.report.retrieval_examples import Case, retrieval_cases
-from kinspace.report.thumbnails import picture_uri
+from kinspace.report.retrieval_examples import RetrievalExample, retrieval_examples
 from kinspace.report.verdict import percent, verdict
+from kinspace.web import data_uri, map_script, thumbnail_jpeg
 
 __all__ = ["contents"]
 
-SHOWN = 12  # suspects, duplicates, hidden groups with their pictures
-ROWS = 200  # classes in the table; all are in the files beside the page
-CASES = {"best": "The clearest", "typical": "Typical", "worst": "The worst"}
+SHOWN = 12  # suspects, duplicates and hidden groups, each with pictures
+ROWS = 200  # classes in the table; the files beside the page have all
+EXAMPLES = {"best": "Best", "typical": "Typical", "worst": "Worst"}
 
 
 def contents(
@@ -53,11 +53,15 @@ def contents(
         "measures": [one for one in MEASURES.items() if one[0] in evaluation.retrieval["model"]],
         "labels": LABELS,
         "plots": plots,
-        "map": {"json": _script(drawn_map), "said": _map_words(drawn_map)},
-        "cases": _cases(found),
+        "map": {
+            "json": _script(drawn_map),
+            "note": _map_note(drawn_map),
+            "script": map_script(),
+        },
+        "examples": _examples(found),
         "confused": evaluation.problems["confused"][:SHOWN],
         "classes": rows[:ROWS],
-        "class_words": _class_words(len(rows)),
+        "classes_title": _classes_title(len(rows)),
         "by_attribute": sorted(
             evaluation.by_attribute.items(), key=lambda item: item[1]["recall@1"]
         )[:ROWS],
@@ -78,13 +82,13 @@ def _script(value: dict[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _map_words(data: dict[str, Any]) -> str:
+def _map_note(data: dict[str, Any]) -> str:
     if len(data["ids"]) < data["of"]:
-        return f"{len(data['ids']):,} of {data['of']:,} pictures, drawn by the seed, by t-SNE."
-    return f"All {plural(data['of'], 'picture')}, by t-SNE; the frame has the color of the class."
+        return f"A random {len(data['ids']):,} of {data['of']:,} pictures, placed by t-SNE."
+    return f"All {plural(data['of'], 'picture')}, placed by t-SNE. The color is that of the class."
 
 
-def _class_words(count: int) -> str:
+def _classes_title(count: int) -> str:
     if count > ROWS:
         return f"The {ROWS} weakest of {count:,} classes"
     return f"{plural(count, 'class', 'classes')}, weakest first"
@@ -95,10 +99,10 @@ def _tiles(e: Evaluation) -> Iterator[tuple[str, str]]:
     yield percent(e.retrieval["model"]["map@r"]), "MAP@R"
     yield percent(e.clustering["nmi"]), "NMI of K-means"
     if e.classification is not None:
-        yield percent(1 - e.classification["errors"]["knn"]), "named right by neighbors"
+        yield percent(1 - e.classification["errors"]["knn"]), "accuracy by nearest neighbors"
     if e.verification is not None:
         rate = e.verification["target_fmr"]
-        yield percent(e.verification["tmr"]), f"true pairs accepted, false-match rate {rate:g}"
+        yield percent(e.verification["tmr"]), f"true matches, threshold for FMR {rate:g}"
     yield f"{e.problems['suspect_count']:,}", "suspect labels"
 
 
@@ -109,44 +113,44 @@ def _classes(e: Evaluation) -> list[dict[str, Any]]:
 
 def _uri(found: EvaluatedTables, index: int, *, part: str = "test", side: int = 144) -> str | None:
     pictures = found.pictures.get(part)
-    return None if pictures is None else picture_uri(pictures, index, side=side)
+    return None if pictures is None else data_uri(thumbnail_jpeg(pictures, index, side=side))
 
 
-def _cases(found: EvaluatedTables) -> list[dict[str, Any]]:
+def _examples(found: EvaluatedTables) -> list[dict[str, Any]]:
     before = found.tables.get("untrained")
-    cases = retrieval_cases(found.test, before, seed=found.evaluation.seed)
+    examples = retrieval_examples(found.test, before, seed=found.evaluation.seed)
     groups = []
-    for kind, title in CASES.items():
-        some = [_case(found, case) for case in cases if case.kind == kind]
+    for kind, title in EXAMPLES.items():
+        some = [_example(found, one) for one in examples if one.kind == kind]
         if some:
-            groups.append({"title": title, "cases": some})
+            groups.append({"title": title, "examples": some})
     return groups
 
 
-def _case(found: EvaluatedTables, case: Case) -> dict[str, Any]:
-    table, before = found.test, case.before or (None, None)
+def _example(found: EvaluatedTables, example: RetrievalExample) -> dict[str, Any]:
+    table, before = found.test, example.before or (None, None)
     assert table.labels is not None
     pictures = []
     for role, mark, row, earlier, after in (
-        ("query", "", case.query, None, None),
-        ("same class", "yes", case.positive, before[0], case.after[0]),
-        ("other class", "no", case.negative, before[1], case.after[1]),
+        ("query", "", example.query, None, None),
+        ("same class", "yes", example.positive, before[0], example.after[0]),
+        ("other class", "no", example.negative, before[1], example.after[1]),
     ):
         label = table.class_name(int(table.labels[row]))
         words = {"role": role, "mark": mark, "id": table.ids[row], "class": label}
         pictures.append({**words, "uri": _uri(found, row), "before": earlier, "after": after})
-    margin = case.after[0] - case.after[1]
+    margin = example.after[0] - example.after[1]
     return {
         "pictures": pictures,
         "right": margin > 0,
         "margin": margin,
-        "before": case.before,
-        "margin_before": None if case.before is None else case.before[0] - case.before[1],
+        "before": example.before,
+        "margin_before": None if example.before is None else example.before[0] - example.before[1],
     }
 
 
 def _suspects(found: EvaluatedTables) -> list[dict[str, Any]]:
-    """With a picture of the class that each looks like: the nearest of it."""
+    """Each with the nearest picture of the class that is suggested."""
     table = found.test
     assert table.labels is not None
     lengths = np.linalg.norm(table.vectors, axis=1)
@@ -192,14 +196,17 @@ def _facts(found: EvaluatedTables) -> Iterator[tuple[str, str]]:
         yield f"{name} part", f"{plural(pictures, 'picture')} in {classes}"
     yield "dimensions", f"{found.test.dim:,}"
     if found.run is None:
-        yield "seed", f"{found.evaluation.seed} (of the measures)"
+        yield "seed", f"{found.evaluation.seed} (of the evaluation)"
         return
     about, results = found.run.about, found.run.results
     yield "split", str(about["split"])
     model = about["model"]
     yield "model", model if isinstance(model, str) else str(model["backbone"]["name"])
     if results:
-        yield "steps", f"{results['steps']:,}, weights of step {results['selected_step']:,} chosen"
+        yield (
+            "steps",
+            f"{results['steps']:,}; the weights of step {results['selected_step']:,} are used",
+        )
         minutes, seconds = divmod(round(results["seconds"]), 60)
         yield "training time", f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
     yield "seed", str(about["seed"])

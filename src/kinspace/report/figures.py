@@ -1,6 +1,7 @@
-"""A figure in three forms: SVG for the page, SVG and PNG files, and its numbers as CSV.
+"""Figures: SVG for the page, SVG and PNG files, and their numbers as CSV.
 
-Figures are drawn without pyplot: no windows, no global state. The same numbers make the same bytes.
+They are made without pyplot, so there are no windows and no global state. The same numbers make the
+same bytes.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COLORS", "INK", "Plot", "drawn"]
+__all__ = ["COLORS", "INK", "Plot", "make_plot"]
 
-INK = "#33383f"  # axes and words: becomes the page's own color in the page
+INK = "#33383f"  # axes and text; replaced by the color of the page's text in the page
 GRID = "#9aa3ad"
 COLORS = ("#2f7fd1", "#d9730d", "#7c8794", "#2a9d6f", "#a855c8", "#c7447a")
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawn figure. alt: what it shows, for those who do not see it."""
+    """A figure. alt: its content in words, for the caption and for screen readers."""
 
     name: str
     title: str
@@ -34,7 +35,7 @@ class Plot:
 
     @property
     def inline(self) -> str:
-        """The SVG as part of a page: in the page's color, with names that are its own."""
+        """The SVG as part of a page: in the color of its text, with ids of its own."""
         body = self.svg[self.svg.index("<svg") :].replace(INK, "currentColor")
         body = re.sub(r'\bid="', f'id="{self.name}-', body)
         body = re.sub(r'href="#', f'href="#{self.name}-', body)
@@ -54,7 +55,7 @@ class Plot:
             writer.writerows(self.rows)
 
 
-def drawn(
+def make_plot(
     name: str,
     title: str,
     alt: str,
@@ -64,9 +65,9 @@ def drawn(
     rows: Sequence[Sequence[Any]],
     size: tuple[float, float] = (5.2, 3.2),
 ) -> Plot:
-    """A figure by `draw`, which gets the axes.
+    """A figure; draw: a function that draws on the axes it is given.
 
-    >>> plot = drawn("line", "A line", "It rises.", lambda axes: axes.plot([0, 1]),
+    >>> plot = make_plot("line", "A line", "It rises.", lambda axes: axes.plot([0, 1]),
     ...     columns=("x",), rows=[(0,), (1,)])
     >>> plot.inline[:4], "currentColor" in plot.inline
     ('<svg', True)
@@ -75,7 +76,7 @@ def drawn(
     from matplotlib.figure import Figure
 
     style: dict[Any, Any] = {
-        "svg.fonttype": "none",  # words stay words
+        "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": name,
         "font.family": "sans-serif",
         "font.size": 10,
@@ -99,5 +100,5 @@ def drawn(
         figure.savefig(svg, format="svg", transparent=True, metadata=about)
         figure.savefig(png, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     text = "\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n"
-    kept = tuple(tuple(row) for row in rows)
-    return Plot(name, title, alt, text, png.getvalue(), tuple(columns), kept)
+    table = tuple(tuple(row) for row in rows)
+    return Plot(name, title, alt, text, png.getvalue(), tuple(columns), table)

@@ -1,8 +1,7 @@
-"""A map of embeddings: near in the embedding is near on the page, as far as two dimensions can.
+"""A map of embeddings in two dimensions: neighbors in the embedding are neighbors on the map.
 
-t-SNE (van der Maaten and Hinton, 2008) of the vectors at length 1, after a PCA to 50 dimensions.
-Distances between far groups and the sizes of groups mean nothing on such a map; who is next to whom
-does.
+t-SNE (van der Maaten and Hinton, 2008) of the vectors normalized to length 1, after a PCA to 50
+dimensions. Distances between groups and sizes of groups have no meaning on such a map.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from kinspace._core.normalization import unit
 from kinspace.data.pictures import Pictures
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.neighbors import nearest
-from kinspace.report.thumbnails import sheet, tile_side
+from kinspace.web import data_uri, sheet_jpeg, tile_side
 
 __all__ = ["layout", "map_data"]
 
 POINTS = 5000
 DIMENSIONS = 50
 NEIGHBORS = 6
-ANGLE = 0.7  # of Barnes-Hut: the divergence grows by 0.2 % over that of 0.5, in half the time
+ANGLE = 0.7  # of Barnes-Hut: half the time of 0.5, for a divergence 0.2 % higher
 
 
 def layout(vectors: NDArray[Any], *, seed: int = 0) -> NDArray[np.float64]:
-    """Places (rows, 2) from 0 to 1; the same for the same seed.
+    """Positions (rows, 2) from 0 to 1; the same for the same seed.
 
     >>> x = np.random.default_rng(0).standard_normal((20, 8))
     >>> places = layout(x)
@@ -67,9 +66,9 @@ def layout(vectors: NDArray[Any], *, seed: int = 0) -> NDArray[np.float64]:
 def map_data(
     table: EmbeddingTable, pictures: Pictures | None, *, seed: int = 0, points: int = POINTS
 ) -> dict[str, Any]:
-    """Everything the page's map needs: places, classes, names, neighbors and a sheet of pictures.
+    """The data of the page's map: positions, classes, names, neighbors and a sheet of pictures.
 
-    Of a larger table `points` rows are drawn by the seed.
+    Of a table with more rows than `points`, a random sample of that size is shown.
     """
     assert table.labels is not None
     rows = np.arange(len(table))
@@ -82,7 +81,9 @@ def map_data(
     shown, numbers = np.unique(part.labels, return_inverse=True)
     columns = math.isqrt(len(part) - 1) + 1
     side = tile_side(len(part))
-    uri = None if pictures is None else sheet(pictures, rows.tolist(), columns=columns, side=side)
+    uri = None
+    if pictures is not None:
+        uri = data_uri(sheet_jpeg(pictures, rows.tolist(), columns=columns, side=side))
     return {
         "x": (places[:, 0] * 10_000).round().astype(int).tolist(),
         "y": (places[:, 1] * 10_000).round().astype(int).tolist(),

@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing else, and its figures and numbers beside it."""
+"""The report: one self-contained HTML page, with its figures and numbers beside it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def write_report(
     status: Status = lambda text: None,
     **options: Any,
 ) -> Path:
-    """Judge a run or a table as `evaluate` does, and write index.html; returns its path.
+    """Evaluate a run or a table like `evaluate`, and write index.html; returns its path.
 
-    out: the folder, by default RUN/report, or NAME-report beside a table's file. checked: look at
-    every picture of the data as `kinspace check` does. options: those of `evaluate`.
+    out: the folder, by default RUN/report, or NAME-report beside a table's file. checked: check
+    every picture of the data like `kinspace check`. options: those of `evaluate`.
     """
     folder = _folder(source, out)
     found = evaluate_tables(source, data, status=status, **options)
@@ -91,11 +91,11 @@ def save_plots(plots: Mapping[str, Plot], folder: Path) -> None:
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
-    """A page from one of the templates of this package."""
+    """A page made from one of the templates of this package."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     pages = Environment(
-        loader=PackageLoader("kinspace.report", "page"),
+        loader=PackageLoader("kinspace.report", "templates"),
         autoescape=lambda name: name is not None and name.endswith(".html"),
         undefined=StrictUndefined,
         trim_blocks=True,

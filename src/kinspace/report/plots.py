@@ -9,17 +9,17 @@ import numpy as np
 
 from kinspace._core.text import plural
 from kinspace.evaluation.summary import Evaluation
-from kinspace.report.figures import COLORS, Plot, drawn
+from kinspace.report.figures import COLORS, Plot, make_plot
 from kinspace.report.verdict import percent
 
 __all__ = ["LABELS", "curves", "evaluation_plots", "map_plot"]
 
 LABELS = {"model": "this model", "untrained": "untrained backbone", "pixels": "raw pixels"}
-BARS = 120  # classes that are drawn as bars
+BARS = 120  # classes up to which each has a bar
 
 
 def evaluation_plots(found: Evaluation) -> dict[str, Plot]:
-    """By name: recall, densities, spectrum, and where there is such data roc and attributes."""
+    """By name: recall, densities, spectrum, and roc and attributes if they were measured."""
     plots = [recall_by_k(found.retrieval), densities(found)]
     if "shares" in found.geometry:
         plots.append(spectrum(found))
@@ -46,26 +46,26 @@ def recall_by_k(retrieval: Mapping[str, Mapping[str, float]]) -> Plot:
         axes.set(xlabel="K", ylabel="Recall@K, %", ylim=(0, 102))
         axes.legend()
 
-    said = "; ".join(
+    ranges = "; ".join(
         f"{LABELS.get(name, name)} from {percent(values[0])} at 1 to {percent(values[-1])} "
         f"at {ks[-1]}"
         for name, values in lines.items()
     )
     rows = [(k, *(values[at] for values in lines.values())) for at, k in enumerate(ks)]
-    return drawn(
-        "recall", "Recall by K", f"Recall@K: {said}.", draw, columns=("k", *lines), rows=rows
+    return make_plot(
+        "recall", "Recall by K", f"Recall@K: {ranges}.", draw, columns=("k", *lines), rows=rows
     )
 
 
 def densities(found: Evaluation) -> Plot:
-    """How widely each class is spread: bars by class, or a histogram where there are many."""
+    """The spread of each class: a bar for each, or a histogram if there are many."""
     classes = sorted(found.geometry["classes"], key=lambda row: float(row["density"]))
     values = [float(row["density"]) for row in classes]
 
     def draw(axes: Any) -> None:
         if len(values) <= BARS:
             axes.bar(range(len(values)), values, color=COLORS[0], width=0.8)
-            axes.set(xlabel="classes, tightest first", ylabel="mean squared distance to mean")
+            axes.set(xlabel="classes, tightest first", ylabel="mean squared distance to the mean")
             axes.set_xticks([])
         else:
             axes.hist(values, bins=60, color=COLORS[0])
@@ -79,16 +79,16 @@ def densities(found: Evaluation) -> Plot:
     )
     columns = ("class", "count", "density", "gap", "neighbor")
     rows = [tuple(row[name] for name in columns) for row in classes]
-    return drawn("densities", "Spread of each class", alt, draw, columns=columns, rows=rows)
+    return make_plot("densities", "Spread of each class", alt, draw, columns=columns, rows=rows)
 
 
 def spectrum(found: Evaluation) -> Plot:
-    """How the variance is shared among directions."""
+    """The singular values as shares of their sum."""
     shares = [float(value) for value in found.geometry["shares"]]
 
     def draw(axes: Any) -> None:
         axes.plot(range(1, len(shares) + 1), shares, color=COLORS[0])
-        axes.axhline(1 / len(shares), color=COLORS[2], ls="--", lw=1, label="all alike")
+        axes.axhline(1 / len(shares), color=COLORS[2], ls="--", lw=1, label="uniform")
         axes.set(xlabel="direction", ylabel="share of singular values", ylim=(0, None))
         axes.legend()
 
@@ -97,7 +97,7 @@ def spectrum(found: Evaluation) -> Plot:
         f"effective rank {found.geometry['effective_rank']:.1f}."
     )
     rows = list(enumerate(shares, 1))
-    return drawn(
+    return make_plot(
         "spectrum", "Use of the dimensions", alt, draw, columns=("direction", "share"), rows=rows
     )
 
@@ -127,42 +127,43 @@ def roc(found: Mapping[str, Any]) -> Plot:
         axes.legend(loc="upper left")
 
     alt = (
-        f"ROC with area {found['auc']:.3f}; at the threshold {found['threshold']:.3f} "
-        f"{percent(found['tmr'])} of true pairs and {percent(found['fmr'], 3)} of false pairs are "
-        "accepted."
+        f"ROC curve with area {found['auc']:.3f}. At the threshold {found['threshold']:.3f}, "
+        f"{percent(found['tmr'])} of pairs of one class and {percent(found['fmr'], 3)} of pairs of "
+        "two classes are accepted."
     )
     rows = list(zip(false.tolist(), true.tolist(), strict=True))
-    return drawn("roc", "Same or different?", alt, draw, columns=("fmr", "tmr"), rows=rows)
+    return make_plot("roc", "Same or different?", alt, draw, columns=("fmr", "tmr"), rows=rows)
 
 
 def attributes(found: Mapping[str, Any]) -> Plot:
-    """Do neighbors share attributes, by the size of the neighborhood."""
+    """The share of neighbors with the same attribute, by the size of the neighborhood."""
     sizes = [int(size) for size in found["precision"]]
     values = [float(value) for value in found["precision"].values()]
 
     def draw(axes: Any) -> None:
         axes.plot(sizes, [100 * v for v in values], "o-", color=COLORS[0], ms=4, label="neighbors")
-        axes.axhline(100 * found["chance"], color=COLORS[2], ls="--", lw=1, label="by chance")
+        axes.axhline(100 * found["chance"], color=COLORS[2], ls="--", lw=1, label="random pictures")
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.minorticks_off()
-        axes.set(xlabel="neighbors", ylabel="that share the attribute, %", ylim=(0, 102))
+        axes.set(xlabel="neighbors", ylabel="share with the attribute, %", ylim=(0, 102))
         axes.legend()
 
     alt = (
-        f"Of the nearest {percent(values[0])} share an attribute, of the {sizes[-1]} nearest "
-        f"{percent(values[-1])}; by chance it would be {percent(found['chance'])}."
+        f"{percent(values[0])} of the nearest pictures share an attribute with the query, and "
+        f"{percent(values[-1])} of the {sizes[-1]} nearest; of random pictures it would be "
+        f"{percent(found['chance'])}."
     )
     rows = list(zip(sizes, values, strict=True))
-    return drawn(
+    return make_plot(
         "attributes", "Attributes", alt, draw, columns=("neighbors", "precision"), rows=rows
     )
 
 
 def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Plot]:
-    """Loss, and Recall@1 on the validation classes, by step; of one run or of several."""
+    """Loss and validation Recall@1 by step, of one run or several."""
     found = {}
-    for key, name, title, said in (
+    for key, name, title, measure in (
         ("loss", "loss", "Loss", "loss"),
         ("recall@1", "validation", "Validation Recall@1, %", "Recall@1 on validation classes"),
     ):
@@ -173,7 +174,7 @@ def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Plot]:
         }
         lines = {run: points for run, points in lines.items() if points}
         if lines:
-            found[name] = _lines(name, title, said, lines)
+            found[name] = _lines(name, title, measure, lines)
     return found
 
 
@@ -182,7 +183,7 @@ def _trained(row: Mapping[str, Any], key: str) -> bool:
 
 
 def _lines(
-    name: str, title: str, said: str, lines: Mapping[str, Sequence[tuple[int, float]]]
+    name: str, title: str, measure: str, lines: Mapping[str, Sequence[tuple[int, float]]]
 ) -> Plot:
     def draw(axes: Any) -> None:
         for number, (run, points) in enumerate(lines.items()):
@@ -193,32 +194,32 @@ def _lines(
         if len(lines) > 1:
             axes.legend()
 
-    ends = "; ".join(
+    ranges = "; ".join(
         f"{run} from {points[0][1]:.3g} to {points[-1][1]:.3g}" for run, points in lines.items()
     )
     rows = [(run, *point) for run, points in lines.items() for point in points]
-    alt = f"The {said} by step: {ends}."
-    return drawn(name, title, alt, draw, columns=("run", "step", name), rows=rows)
+    alt = f"The {measure} by step: {ranges}."
+    return make_plot(name, title, alt, draw, columns=("run", "step", name), rows=rows)
 
 
 def map_plot(data: Mapping[str, Any]) -> Plot:
-    """The map as a still picture: dots, one color a class where there are few."""
+    """The map as a still picture: a dot for each row in the color of its class."""
     x, y = (np.asarray(data[name]) / 10_000 for name in ("x", "y"))
     numbers, names = np.asarray(data["classes"]), data["names"]
 
     def draw(axes: Any) -> None:
         from matplotlib.colors import hsv_to_rgb
 
-        hues = (numbers * 0.618034) % 1  # neighbors in number far apart in color
+        hues = (numbers * 0.618034) % 1  # consecutive numbers get distant colors
         colors = hsv_to_rgb(np.stack([hues, np.full(len(x), 0.65), np.full(len(x), 0.8)], 1))
         axes.scatter(x, 1 - y, c=colors, s=5, linewidths=0)
         axes.set_axis_off()
         axes.set_aspect("equal")
 
     kinds = plural(len(names), "class", "classes")
-    alt = f"A map of {plural(len(x), 'picture')} of {kinds} by t-SNE."
+    alt = f"A t-SNE map of {plural(len(x), 'picture')} of {kinds}."
     rows = [
         (data["ids"][at], names[numbers[at]], float(x[at]), float(y[at])) for at in range(len(x))
     ]
     columns = ("id", "class", "x", "y")
-    return drawn("map", "Map", alt, draw, columns=columns, rows=rows, size=(6, 6))
+    return make_plot("map", "Map", alt, draw, columns=columns, rows=rows, size=(6, 6))

@@ -1,8 +1,8 @@
-"""Retrieval cases: a query, its nearest of its own class and its nearest of another.
+"""Retrieval examples: a query, its nearest picture of its own class and that of another class.
 
-The margin is the similarity of the first less that of the second; below 0 the query finds the wrong
-class. Shown are queries with the largest, the smallest and the middle margin, of different classes
-where there are enough.
+The margin is the similarity to the first minus the similarity to the second; where it is negative,
+another class is nearest. The examples are the queries with the largest, the median and the smallest
+margins, of different classes if there are enough.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import Tensor
 from kinspace._core.normalization import unit
 from kinspace.embeddings import EmbeddingTable
 
-__all__ = ["Case", "retrieval_cases"]
+__all__ = ["RetrievalExample", "retrieval_examples"]
 
-QUERIES = 2000  # looked at, drawn by the seed
+QUERIES = 2000  # at most: a random sample
 BLOCK = 2**23  # numbers in a block of similarities
 
 
 @dataclass(frozen=True)
-class Case:
-    """Rows of the table, cosines after training and, by the baseline, before."""
+class RetrievalExample:
+    """Rows of the table, and their cosines after training and before it (by the baseline)."""
 
     kind: str  # best, typical, worst
     query: int
@@ -35,18 +35,20 @@ class Case:
     before: tuple[float, float] | None
 
 
-def retrieval_cases(
+def retrieval_examples(
     table: EmbeddingTable,
     before: EmbeddingTable | None = None,
     *,
     each: int = 3,
     seed: int = 0,
-) -> list[Case]:
-    """The best, typical and worst queries, `each` of a kind; none without pairs of both kinds.
+) -> list[RetrievalExample]:
+    """The best, typical and worst queries, `each` of a kind.
+
+    The list is empty if no query has both a picture of its class and one of another.
 
     >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    >>> [case] = retrieval_cases(EmbeddingTable(x, [0, 0, 1]), each=1)[:1]
-    >>> case.kind, case.query, case.positive, case.negative
+    >>> [example] = retrieval_examples(EmbeddingTable(x, [0, 0, 1]), each=1)[:1]
+    >>> example.kind, example.query, example.positive, example.negative
     ('best', 0, 1, 2)
     """
     assert table.labels is not None
@@ -65,10 +67,10 @@ def retrieval_cases(
     margins = after[0] - after[1]
     middle = np.argsort(abs(margins - np.median(margins)), kind="stable")
     order = np.argsort(margins, kind="stable")
-    cases: list[Case] = []
+    examples: list[RetrievalExample] = []
     for kind, places in (("best", order[::-1]), ("typical", middle), ("worst", order)):
-        cases += [
-            Case(
+        examples += [
+            RetrievalExample(
                 kind,
                 int(queries[at]),
                 int(positives[at]),
@@ -78,13 +80,13 @@ def retrieval_cases(
             )
             for at in _varied(places, table.labels[queries], each)
         ]
-    return cases
+    return examples
 
 
 def _nearest_of_each(
     vectors: Tensor, labels: Tensor, rows: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries that have both, their nearest of the same class and of another."""
+    """The queries that have both, and their nearest row of the same class and of another."""
     kept = []
     for part in rows.split(max(1, BLOCK // len(vectors))):
         table = vectors[part] @ vectors.T
@@ -107,7 +109,7 @@ def _cosines(
 
 
 def _varied(places: NDArray[np.int64], labels: NDArray[np.int64], each: int) -> list[int]:
-    """The first places of different classes, then those that come next."""
+    """The first `each` positions of different classes; if they are too few, the next ones too."""
     _, first = np.unique(labels[places], return_index=True)
     chosen = places[np.sort(first)][:each].tolist()
     rest = (place for place in places.tolist() if place not in chosen)

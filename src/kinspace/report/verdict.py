@@ -1,4 +1,4 @@
-"""The verdict in two sentences: what the model reaches, and what to make of it."""
+"""The verdict in two sentences: the result, and what it means."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kinspace.evaluation.summary import Evaluation
 __all__ = ["percent", "verdict"]
 
 NAMES = {"untrained": "the untrained backbone", "pixels": "raw pixels"}
-WIDE = 0.15  # a gap of Recall@1 between training and test classes worth a word
+WIDE = 0.15  # a gap of Recall@1 between training and test classes that is mentioned
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share for people.
+    """A fraction as a percentage; "-" if it is missing.
 
     >>> percent(0.1234), percent(None), percent(float("nan"))
     ('12.3 %', '-', '-')
@@ -21,21 +21,21 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def verdict(found: Evaluation, *, unseen: bool) -> tuple[str, str]:
-    """Two sentences. unseen: whether the test classes were no part of the training.
+    """Two sentences. unseen: whether no test class was in the training part.
 
     >>> import numpy as np
     >>> from kinspace.evaluation.summary import summarize
     >>> from kinspace.embeddings import EmbeddingTable
     >>> x, y = np.eye(4).repeat(3, 0), np.arange(12) // 3
     >>> verdict(summarize(EmbeddingTable(x, y)), unseen=False)[0]
-    'For 12 pictures of 4 classes the nearest other picture is of the same class in 100.0 % of
+    'For 12 pictures of 4 classes, the nearest other picture is of the same class in 100.0 % of
     cases.'
     """
     test, recall = found.parts["test"], found.retrieval["model"]["recall@1"]
     kind = plural(test["classes"], "class", "classes")
     kind += " never seen in training" if unseen else ""
     first = (
-        f"For {plural(test['pictures'], 'picture')} of {kind} the nearest other picture is "
+        f"For {plural(test['pictures'], 'picture')} of {kind}, the nearest other picture is "
         f"of the same class in {percent(recall)} of cases"
     )
     baselines = [
@@ -52,27 +52,31 @@ def _advice(found: Evaluation) -> str:
     weak = f"the weakest class is {weakest[0]} with {percent(weakest[1]['recall@1'])}"
     if not found.gain:
         if found.parts["test"]["classes"] < 2:
-            return "With one class there is nothing to confuse it with, so this says little."
-        return f"There is nothing to compare it with here; {weak}."
+            return "There is only one class, so this result says little."
+        return f"There are no baselines to compare it with; {weak}."
     name, best = min(found.gain.items(), key=lambda item: item[1]["difference"])
     than = NAMES.get(name, name)
     points = f"{100 * abs(best['difference']):.1f} points"
-    interval = f"95 % interval {100 * best['low']:.1f} to {100 * best['high']:.1f}"
+    low, high = 100 * best["low"], 100 * best["high"]
+    interval = f"95 % interval {low:.1f} to {high:.1f}"
     if best["low"] > 0:
         said = f"That is {points} above {than} ({interval})"
         gap = found.gap["gap"]["recall@1"] if found.gap else 0.0
         if gap > WIDE:
             ours = percent(found.gap["train"]["recall@1"] if found.gap else None)
             return (
-                f"{said}, but pictures of the classes trained on reach {ours}: part of what was "
-                "learnt does not carry over."
+                f"{said}, but on the training classes it is {ours}: part of what the model learned "
+                "does not generalize to new classes."
             )
         return f"{said}; {weak}."
     if best["high"] < 0:
+        verb = "are" if name == "pixels" else "is"
         return (
-            f"Training has made it worse: {than} is {points} better ({interval}), so look at the "
-            "training curves and the recipe before using this model."
+            f"Training has made it worse: {than} {verb} {points} better (95 % interval "
+            f"{-high:.1f} to {-low:.1f}). Check the training curves and the recipe before you use "
+            "this model."
         )
     return (
-        f"Whether training has helped at all is open: against {than} it is {points} ({interval})."
+        f"It is not clear that training has helped: the difference from {than} is "
+        f"{100 * best['difference']:+.1f} points ({interval})."
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kinspace.report.figures import COLORS, Plot, drawn
+from kinspace.report.figures import COLORS, Plot, make_plot
 from kinspace.reproduce.experiment import Experiment, Row, Sweep
 from kinspace.reproduce.records import Records
 from kinspace.reproduce.table_measures import at, title
@@ -94,7 +94,7 @@ def _sweep(experiment: Experiment, sweep: Sweep, content: Content) -> Plot | Non
     for other in others.values():
         points = _points(experiment, other, content)
         alt += f" The same of {other.label}: {_said(points, measure)}."
-    return drawn(sweep.name, sweep.label, alt, draw, columns=columns, rows=table)
+    return make_plot(sweep.name, sweep.label, alt, draw, columns=columns, rows=table)
 
 
 def _line(axes: Any, x: Sequence[Any], values: Sequence[Any], **style: Any) -> None:
@@ -163,7 +163,7 @@ def _curves(experiment: Experiment, content: Content) -> Plot | None:
     alt = f"{name} over the steps: {said}."
     size = (5.2, 3.2 + 0.21 * len(lines)) if many else (5.2, 3.2)
     words = "curves", f"{name} over the steps", alt
-    return drawn(*words, draw, columns=columns, rows=rows, size=size)
+    return make_plot(*words, draw, columns=columns, rows=rows, size=size)
 
 
 def _profile(experiment: Experiment, kind: str, content: Content) -> Plot | None:
@@ -201,7 +201,7 @@ def _profile(experiment: Experiment, kind: str, content: Content) -> Plot | None
     ]
     columns = ("row", "k", "mean", "spread")
     alt = f"{kind} by the number of neighbors: {said}."
-    return drawn(kind, experiment.title, alt, draw, columns=columns, rows=rows)
+    return make_plot(kind, experiment.title, alt, draw, columns=columns, rows=rows)
 
 
 def _scatter(experiment: Experiment, content: Content) -> Plot | None:
@@ -232,7 +232,7 @@ def _scatter(experiment: Experiment, content: Content) -> Plot | None:
     count = len(next(iter(panels.values()))["labels"].split())
     alt = f"{count} test samples in two dimensions, colored by class: {', '.join(panels)}."
     rows = [(row, len(points["labels"].split())) for row, points in panels.items()]
-    return drawn(
+    return make_plot(
         "scatter",
         experiment.title,
         alt,

@@ -38,13 +38,13 @@ from kinspace.server.security import SecurityMiddleware
 from kinspace.server.server_settings import ServerSettings
 from kinspace.server.service import Service, queue_full_error
 from kinspace.server.upload_limits import UploadLimitMiddleware
+from kinspace.web import map_script
 
 __all__ = ["make_app"]
 
 STATIC = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/map.js": ("map.js", "text/javascript; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
     "/docs": ("docs.html", "text/html; charset=utf-8"),
     "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
@@ -207,6 +207,8 @@ def _add_static_routes(app: FastAPI) -> None:
         # read once: no request opens a file
         handler = _static_handler((folder / name).read_bytes(), media_type)
         app.add_route(path, handler, include_in_schema=False)
+    script = _static_handler(map_script().encode(), "text/javascript; charset=utf-8")
+    app.add_route("/map.js", script, include_in_schema=False)
 
 
 def _static_handler(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-from PIL import Image
 
 from kinspace.data.in_memory import SampleInputs
 from kinspace.data.load import load_dataset
 from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.embeddings import picture_ids
 from kinspace.inference.model import EmbeddingModel
-from kinspace.report.thumbnails import picture_uri
+from kinspace.web import gray_jpeg, thumbnail_jpeg
 
 __all__ = ["Thumbnails"]
 
@@ -59,10 +55,9 @@ class Thumbnails:
     def _jpeg(self, row: int) -> bytes:
         place = self._found[row]
         if place is None:
-            return _gray()
+            return gray_jpeg(SIDE)
         with self._reading:
-            uri = picture_uri(*place, side=SIDE)
-        return base64.b64decode(uri.partition(",")[2])
+            return thumbnail_jpeg(*place, side=SIDE)
 
 
 def _pictures(model: EmbeddingModel, data: Any) -> Pictures | None:
@@ -76,10 +71,3 @@ def _pictures(model: EmbeddingModel, data: Any) -> Pictures | None:
             raise
         return None  # it is not where it was
     return None if isinstance(pictures, SampleInputs) else pictures
-
-
-@lru_cache(1)
-def _gray() -> bytes:
-    data = io.BytesIO()
-    Image.new("RGB", (SIDE, SIDE), "#8a8f94").save(data, "JPEG")
-    return data.getvalue()

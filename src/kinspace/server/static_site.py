@@ -23,11 +23,12 @@ from kinspace.server.gallery_map import gallery_positions
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.launcher import report_missing_pictures
 from kinspace.server.queries import KINDS, match_kind
+from kinspace.web import map_script
 
 __all__ = ["write_site"]
 
 MARK = "<!-- data -->"
-COPIED = ("app.js", "map.js", "style.css")
+COPIED = ("app.js", "style.css")
 
 
 def write_site(
@@ -69,6 +70,7 @@ def write_site(
     static = files("kinspace.server") / "static"
     for name in COPIED:
         (folder / name).write_bytes((static / name).read_bytes())
+    _write(folder / "map.js", map_script())
     # U+2028 ends a line in old scripts; </ would matter only inside a page
     text = json.dumps(contents, separators=(",", ":")).replace("</", "<\\/")
     _write(folder / "data.js", f"window.kinspaceSite = {text};\n")

@@ -368,7 +368,7 @@
     await frame();
     $("map-state").hidden = true;
     $("map").hidden = $("map-tools").hidden = false;
-    map = galleryMap($("map"), { x: found.x, y: found.y, labels: points.labels }, {
+    map = embeddingMap($("map"), { x: found.x, y: found.y, labels: points.labels }, {
       hover: hover, thumb: thumb, choose: (row) => choose(row, false),
       middle: (row) => say("In the middle: " + (className(row) ? className(row) + ", " : "") + points.ids[row])
     });

@@ -1,11 +1,22 @@
-// A map of up to some ten thousand points: each frame is written pixel by pixel into one picture,
-// which takes a few milliseconds whatever draws the page. Near enough, points become pictures.
-// Points lie in cells, so that a frame and a search look only at what is in view.
-function galleryMap(canvas, data, on) {
+// A map of points on a canvas, for the report and for the server.
+//
+// data:     x, y: positions from 0 to 10,000; labels: a class number for each point, or null
+// options:  sheet: {image, columns, side}, a loaded picture with one tile per point, row after row:
+//             all points are drawn as pictures
+//           thumb(i): address of a point's picture: the points are dots, and become pictures where
+//             few are in view. Without sheet and thumb all points are dots.
+//           choose(i): a point was clicked; clear(), optional: a click beside all points, or Escape
+//           hover(i, x, y, width, height): the pointer is on a point, or on none if i is -1
+//           middle(i), optional: a key has moved this point to the middle
+//
+// Dots are written pixel by pixel into one image, so that a frame of some ten thousand points takes
+// a few milliseconds. Points are sorted into cells: a frame and a search read only those in view.
+function embeddingMap(canvas, data, options) {
   "use strict";
   const count = data.x.length, context = canvas.getContext("2d");
-  const TILES = 90, KEPT = 400, FAR = 60, CELLS = 64;
-  const FRAME = 8; // ms that drawing may take while the map moves; then fewer points are drawn
+  const sheet = options.sheet || null, pictured = Boolean(sheet || options.thumb);
+  const TILES = 90, KEPT = 400, FAR = 60, CELLS = 64, REACH = 24;
+  const FRAME = 8; // ms that drawing may take while the map moves; if it takes longer, points are left out
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   let view = { scale: 1, x: 0, y: 0 }, width = 0, height = 0, ratio = 1;
   let hover = -1, chosen = -1, near = [], fits = null, waiting = false, image = null, pixels = null;
@@ -13,7 +24,7 @@ function galleryMap(canvas, data, on) {
   const visible = new Int32Array(TILES + 1);
   const pictures = new Map();
 
-  // rows cell by cell; within one in a mixed but steady order: no class is drawn over all others
+  // rows cell by cell; within a cell in a fixed random order, so that no class covers the others
   const order = new Uint32Array(count), starts = new Uint32Array(CELLS * CELLS + 1);
   const xs = new Float32Array(count), ys = new Float32Array(count), groups = new Uint32Array(count);
   (function sort() {
@@ -106,23 +117,30 @@ function galleryMap(canvas, data, on) {
     });
     return inside;
   }
-  function picture(i) {
-    let found = pictures.get(i);
-    if (!found) {
-      found = new Image();
-      found.onload = redraw;
-      found.src = on.thumb(i);
-      if (pictures.size >= KEPT) { pictures.delete(pictures.keys().next().value); }
-      pictures.set(i, found);
+  function source(i) { // the image of a point and where its picture is in it; null until it is loaded
+    if (sheet) {
+      const side = sheet.side;
+      return { image: sheet.image, x: (i % sheet.columns) * side, y: Math.floor(i / sheet.columns) * side, width: side, height: side };
     }
-    return found;
+    let image = pictures.get(i);
+    if (!image) {
+      image = new Image();
+      image.onload = redraw;
+      image.src = options.thumb(i);
+      if (pictures.size >= KEPT) { pictures.delete(pictures.keys().next().value); }
+      pictures.set(i, image);
+    }
+    if (!image.complete || !image.naturalWidth) { return null; }
+    return { image: image, x: 0, y: 0, width: image.naturalWidth, height: image.naturalHeight };
   }
   function tile(i, side, line) {
-    const p = place(i), found = picture(i);
-    if (found.complete && found.naturalWidth) {
-      const times = side / Math.max(found.naturalWidth, found.naturalHeight);
-      const w = found.naturalWidth * times, h = found.naturalHeight * times;
-      context.drawImage(found, p.x - w / 2, p.y - h / 2, w, h);
+    const p = place(i);
+    if (p.x < -side || p.y < -side || p.x > width + side || p.y > height + side) { return; }
+    const found = source(i);
+    if (found) {
+      const times = side / Math.max(found.width, found.height);
+      const w = found.width * times, h = found.height * times;
+      context.drawImage(found.image, found.x, found.y, found.width, found.height, p.x - w / 2, p.y - h / 2, w, h);
       context.strokeStyle = css(i); context.lineWidth = line;
       context.strokeRect(p.x - w / 2, p.y - h / 2, w, h);
     } else {
@@ -130,15 +148,32 @@ function galleryMap(canvas, data, on) {
       context.fillRect(p.x - side / 4, p.y - side / 4, side / 2, side / 2);
     }
   }
+  function tileSide() { // of the pictures of a sheet, which grow more slowly than the map
+    const room = 1.05 * base() / Math.sqrt(count) * Math.pow(view.scale, 0.75);
+    return Math.max(9, Math.min(room, 1.4 * sheet.side));
+  }
+  function tiles() {
+    const side = tileSide(), line = side > 22 ? 2 : 1;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    if (fits) {
+      context.globalAlpha = 0.12;
+      for (let i = 0; i < count; i++) { if (!fits[i]) { tile(i, side, line); } }
+      context.globalAlpha = 1;
+    }
+    for (let i = 0; i < count; i++) { if (!fits || fits[i]) { tile(i, fits ? 1.15 * side : side, line); } }
+  }
+  function frame(i, side) {
+    const p = place(i);
+    context.lineWidth = 3; context.strokeStyle = inkNow;
+    context.strokeRect(p.x - side / 2 - 3, p.y - side / 2 - 3, side + 6, side + 6);
+  }
   function ring(i, radius, line) {
     const p = place(i);
     context.beginPath(); context.arc(p.x, p.y, radius, 0, 7);
     context.lineWidth = line; context.strokeStyle = inkNow; context.stroke();
   }
-  function draw() {
-    waiting = false;
-    if (!pixels) { return; }
-    if (!strong) { paint(); }
+  function dots() {
     const began = performance.now(), share = moving ? Math.min(1, FRAME / Math.max(cost, 1)) : 1;
     pixels.fill(0);
     const radius = ratio * Math.max(1.2, Math.min(6, 170 / Math.sqrt(count) * Math.sqrt(view.scale)));
@@ -148,22 +183,39 @@ function galleryMap(canvas, data, on) {
     context.putImageData(image, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     cost = (performance.now() - began) / share;
-    if (inside <= TILES && view.scale > 1.2) {
+    if (pictured && inside <= TILES && view.scale > 1.2) {
       const side = Math.max(30, Math.min(72, 0.5 * Math.sqrt(width * height / Math.max(inside, 1))));
       for (let n = 0; n < inside; n++) { tile(visible[n], side, 2); }
     }
-    if (chosen >= 0) {
-      const from = place(chosen);
-      context.strokeStyle = inkNow; context.lineWidth = 1; context.globalAlpha = 0.7;
-      near.forEach(function (j) {
-        const to = place(j);
-        context.beginPath(); context.moveTo(from.x, from.y); context.lineTo(to.x, to.y); context.stroke();
-      });
-      context.globalAlpha = 1;
-      near.forEach((j) => ring(j, 5, 1.5));
-      tile(chosen, 44, 3);
-    } else { near.forEach((j) => ring(j, 7, 2)); }
+  }
+  function lines() { // from the chosen point to its neighbors
+    const from = place(chosen);
+    context.strokeStyle = inkNow; context.lineWidth = sheet ? 1.5 : 1; context.globalAlpha = sheet ? 1 : 0.7;
+    near.forEach(function (j) {
+      const to = place(j);
+      context.beginPath(); context.moveTo(from.x, from.y); context.lineTo(to.x, to.y); context.stroke();
+    });
+    context.globalAlpha = 1;
+  }
+  function marks() {
+    if (chosen >= 0) { lines(); }
+    if (sheet) {
+      const side = tileSide();
+      near.forEach((j) => tile(j, 1.4 * side, 2));
+      if (chosen >= 0) { tile(chosen, 1.8 * side, 2); frame(chosen, 1.8 * side); }
+      if (hover >= 0 && hover !== chosen) { tile(hover, 1.5 * side, 2); frame(hover, 1.5 * side); }
+      return;
+    }
+    near.forEach((j) => (chosen >= 0 ? ring(j, 5, 1.5) : ring(j, 7, 2)));
+    if (chosen >= 0) { if (pictured) { tile(chosen, 44, 3); } else { ring(chosen, 9, 3); } }
     if (hover >= 0) { ring(hover, 8, 2.5); }
+  }
+  function draw() {
+    waiting = false;
+    if (!pixels) { return; }
+    if (!strong) { paint(); }
+    if (sheet) { tiles(); } else { dots(); }
+    marks();
     if (document.activeElement === canvas && canvas.matches(":focus-visible")) {
       context.strokeStyle = inkNow; context.lineWidth = 1; context.beginPath();
       context.moveTo(width / 2 - 9, height / 2); context.lineTo(width / 2 + 9, height / 2);
@@ -171,7 +223,7 @@ function galleryMap(canvas, data, on) {
       context.stroke();
     }
   }
-  function move() { // fewer points where they take long, and all of them when it has come to rest
+  function move() { // while the map moves, slow frames leave out points; at rest all are drawn
     moving = true;
     clearTimeout(rest);
     rest = setTimeout(function () { moving = false; redraw(); }, 150);
@@ -188,7 +240,7 @@ function galleryMap(canvas, data, on) {
     redraw();
   }
   function zoom(factor, x, y) {
-    const next = Math.max(0.7, Math.min(FAR, view.scale * factor)), real = next / view.scale;
+    const next = Math.max(0.6, Math.min(FAR, view.scale * factor)), real = next / view.scale;
     view.x = x - width / 2 - (x - width / 2 - view.x) * real;
     view.y = y - height / 2 - (y - height / 2 - view.y) * real;
     view.scale = next;
@@ -208,7 +260,11 @@ function galleryMap(canvas, data, on) {
   }
   function point(i, x, y) {
     if (i !== hover) { hover = i; redraw(); }
-    on.hover(i, x, y, width, height);
+    options.hover(i, x, y, width, height);
+  }
+
+  function choose(i) {
+    if (i >= 0) { options.choose(i); } else if (options.clear) { options.clear(); }
   }
 
   const pointers = new Map();
@@ -219,11 +275,11 @@ function galleryMap(canvas, data, on) {
   }
   canvas.addEventListener("pointerdown", function (event) {
     pointers.set(event.pointerId, at(event)); moved = 0; spread = 0;
-    canvas.setPointerCapture(event.pointerId);
+    canvas.setPointerCapture(event.pointerId); canvas.style.cursor = "grabbing";
   });
   canvas.addEventListener("pointermove", function (event) {
     const now = at(event), before = pointers.get(event.pointerId);
-    if (!before) { point(nearest(now.x, now.y, 24), now.x, now.y); return; }
+    if (!before) { point(nearest(now.x, now.y, sheet ? Math.max(9, 0.75 * tileSide()) : REACH), now.x, now.y); return; }
     pointers.set(event.pointerId, now);
     if (pointers.size === 1) {
       moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
@@ -237,11 +293,11 @@ function galleryMap(canvas, data, on) {
   });
   function lift(event) {
     const was = pointers.delete(event.pointerId);
-    spread = 0;
+    canvas.style.cursor = ""; spread = 0;
     if (was && event.type === "pointerup" && moved <= 4) {
-      const now = at(event), i = nearest(now.x, now.y, 24);
-      point(-1);
-      if (i >= 0) { on.choose(i); }
+      const now = at(event), i = nearest(now.x, now.y, sheet ? Math.max(12, 0.9 * tileSide()) : REACH);
+      if (!sheet) { point(-1); }
+      choose(i);
     }
   }
   canvas.addEventListener("pointerup", lift);
@@ -255,8 +311,9 @@ function galleryMap(canvas, data, on) {
   }, { passive: false });
   const moves = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
   function middle() {
+    if (!options.middle) { return; }
     const i = nearest(width / 2, height / 2, 1e6);
-    if (i >= 0) { const p = place(i); point(i, p.x, p.y); on.middle(i); }
+    if (i >= 0) { const p = place(i); point(i, p.x, p.y); options.middle(i); }
   }
   canvas.addEventListener("keydown", function (event) {
     const by = moves[event.key];
@@ -267,8 +324,9 @@ function galleryMap(canvas, data, on) {
     else if (event.key === "Enter" || event.key === " ") {
       const i = nearest(width / 2, height / 2, 1e6);
       point(-1);
-      if (i >= 0) { on.choose(i); }
-    } else { return; }
+      choose(i);
+    } else if (event.key === "Escape" && options.clear) { options.clear(); }
+    else { return; }
     event.preventDefault();
   });
   canvas.addEventListener("focus", redraw);
@@ -279,7 +337,7 @@ function galleryMap(canvas, data, on) {
   fit();
   return {
     place: place, draw: draw, reset: reset, view: function () { return view; },
-    zoom: function (factor) { // about the chosen picture, if it is to be seen
+    zoom: function (factor) { // about the chosen point if it is in view
       const p = chosen >= 0 ? place(chosen) : null;
       const seen = p && p.x > 0 && p.y > 0 && p.x < width && p.y < height;
       zoom(factor, seen ? p.x : width / 2, seen ? p.y : height / 2);

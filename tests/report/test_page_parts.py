@@ -1,4 +1,4 @@
-"""Retrieval cases, the map, thumbnails and figures, each against what can be said of it."""
+"""Retrieval examples, the map, thumbnails, figures and the verdict of a report."""
 
 import base64
 import csv
@@ -15,9 +15,9 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.summary import summarize
 from kinspace.report.map import layout, map_data
 from kinspace.report.plots import curves, evaluation_plots, map_plot
-from kinspace.report.retrieval_examples import retrieval_cases
-from kinspace.report.thumbnails import picture_uri, sheet
+from kinspace.report.retrieval_examples import retrieval_examples
 from kinspace.report.verdict import verdict
+from kinspace.web import data_uri, sheet_jpeg, thumbnail_jpeg
 
 
 def blobs(noise: float = 1.5) -> EmbeddingTable:
@@ -31,9 +31,9 @@ def opened(uri: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
 
 
-def test_cases_are_the_extremes_and_the_middle_of_all_margins() -> None:
+def test_examples_have_the_extreme_and_the_median_margins() -> None:
     table, before = blobs(), EmbeddingTable(np.random.default_rng(1).standard_normal((60, 4)))
-    cases = retrieval_cases(table, before, each=2)
+    examples = retrieval_examples(table, before, each=2)
     points = table.vectors / np.linalg.norm(table.vectors, axis=1, keepdims=True)
     plain = before.vectors / np.linalg.norm(before.vectors, axis=1, keepdims=True)
     margins, pairs = [], []
@@ -46,12 +46,14 @@ def test_cases_are_the_extremes_and_the_middle_of_all_margins() -> None:
                 best[same] = max(best[same], (float(points[i] @ points[j]), j))
         margins.append(best[True][0] - best[False][0])
         pairs.append((best[True][1], best[False][1]))
-    by_kind = {kind: [c for c in cases if c.kind == kind] for kind in ("best", "typical", "worst")}
+    by_kind = {
+        kind: [c for c in examples if c.kind == kind] for kind in ("best", "typical", "worst")
+    }
     assert by_kind["best"][0].query == int(np.argmax(margins))
     assert by_kind["worst"][0].query == int(np.argmin(margins))
     middle = margins[by_kind["typical"][0].query]
     assert abs(middle - np.median(margins)) == min(abs(np.array(margins) - np.median(margins)))
-    for case in cases:
+    for case in examples:
         assert (case.positive, case.negative) == pairs[case.query]
         assert case.after[0] - case.after[1] == pytest.approx(margins[case.query])
         assert case.before is not None
@@ -60,9 +62,9 @@ def test_cases_are_the_extremes_and_the_middle_of_all_margins() -> None:
         assert len({int(table.labels[case.query]) for case in some}) == 2
 
 
-def test_there_are_no_cases_without_pairs_of_both_kinds() -> None:
-    assert retrieval_cases(EmbeddingTable(np.eye(3), [0, 0, 0])) == []
-    assert retrieval_cases(EmbeddingTable(np.eye(3), [0, 1, 2])) == []
+def test_there_are_no_examples_without_pairs_of_both_kinds() -> None:
+    assert retrieval_examples(EmbeddingTable(np.eye(3), [0, 0, 0])) == []
+    assert retrieval_examples(EmbeddingTable(np.eye(3), [0, 1, 2])) == []
 
 
 def test_the_map_keeps_groups_together_and_is_the_same_for_the_same_seed() -> None:
@@ -106,8 +108,13 @@ def test_of_a_large_table_some_points_are_drawn_with_their_own_pictures() -> Non
 
 
 def test_tiny_pictures_are_shown_larger_and_large_ones_smaller() -> None:
-    assert opened(picture_uri(digits_dataset().pictures, 0, side=144)).size == (144, 144)
-    assert opened(sheet(digits_dataset().pictures, [0, 1, 2], columns=2, side=20)).size == (40, 40)
+    assert opened(data_uri(thumbnail_jpeg(digits_dataset().pictures, 0, side=144))).size == (
+        144,
+        144,
+    )
+    assert opened(
+        data_uri(sheet_jpeg(digits_dataset().pictures, [0, 1, 2], columns=2, side=20))
+    ).size == (40, 40)
 
 
 def test_every_figure_is_written_three_times_and_its_numbers_can_be_read(tmp_path: Path) -> None:
@@ -147,6 +154,6 @@ def test_the_verdict_says_when_training_has_made_it_worse_and_when_it_has_helped
     better = verdict(summarize(good, baselines={"untrained": bad}), unseen=False)
     assert "above the untrained backbone" in better[1]
     same = verdict(summarize(good, baselines={"untrained": good}), unseen=False)
-    assert same[1].startswith("Whether training has helped at all is open")
+    assert same[1].startswith("It is not clear that training has helped")
     gap = verdict(summarize(blobs(2.5), train=good, baselines={"pixels": bad}), unseen=True)
-    assert "does not carry over" in gap[1]
+    assert "does not generalize to new classes" in gap[1]
