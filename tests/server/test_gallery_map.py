@@ -47,7 +47,7 @@ def test_search_does_not_wait_for_the_map(
         assert get(f"{server}/api/map").json() == {"state": "drawing"}
         assert upload(server, picture(20)).json()["neighbors"][0]["id"] == "digit 20"
         visit = Visit(browser, server, server).ready('body[data-ready="yes"]', "#list button")
-        visit.tab.locator("#map-state", has_text="is being drawn").wait_for()
+        visit.tab.locator("#map-state", has_text="is being computed").wait_for()
         assert visit.tab.locator("#map").is_hidden()
         assert visit.tab.locator("#map-tools").is_hidden()
         visit.tab.locator("#list button").first.click()
@@ -75,7 +75,7 @@ def test_a_map_that_cannot_be_drawn_is_all_that_is_missing(
     monkeypatch.setattr(gallery_map, "gallery_positions", broken)
     with running(bare) as server:
         visit = Visit(browser, server, server).ready("#list button")
-        visit.tab.locator("#map-state", has_text="log says why").wait_for()
+        visit.tab.locator("#map-state", has_text="could not be computed").wait_for()
         visit.close()
         assert get(f"{server}/api/map").json() == {"state": "failed"}
     assert "no memory for a map" in caplog.text

@@ -109,7 +109,7 @@ def test_errors_are_told_in_words(browser: Any, server: str) -> None:
         }"""
     )
     visit.tab.wait_for_function(
-        "() => document.getElementById('error').textContent.includes('10 MB')"
+        "() => document.getElementById('error').textContent.includes('10 MiB')"
     )
     visit.close(mistakes=("415",))
 
@@ -154,7 +154,7 @@ def test_everything_goes_by_keyboard(browser: Any, server: str) -> None:
     visit.tab.locator("#map").focus()
     for key in ("+", "ArrowLeft"):
         visit.tab.keyboard.press(key)
-    visit.says("In the middle: ")
+    visit.says("In the center: ")
     said = visit.tab.locator("#status").inner_text()
     visit.tab.keyboard.press("Enter")
     visit.says("24 nearest pictures")

@@ -41,7 +41,7 @@ def test_it_works_from_the_disk_without_a_server(
 ) -> None:
     here = site.resolve().as_uri()
     visit = Visit(browser, f"{here}/index.html", here, offline=True).ready(*READY)
-    assert "this page is files alone" in visit.tab.locator("#drop-help").inner_text()
+    assert "cannot search with a new picture" in visit.tab.locator("#drop-help").inner_text()
     assert visit.tab.locator("#file").count() == 0
     card = visit.tab.locator("#list button").nth(2)
     name = card.locator(".name").inner_text()
@@ -54,7 +54,7 @@ def test_it_works_from_the_disk_without_a_server(
     visit.says("24 nearest pictures")
     visit.tab.fill("#class-filter", "3")
     visit.tab.wait_for_function(
-        "() => document.getElementById('results-note').textContent.includes('24 nearest that were')"
+        "() => document.getElementById('results-note').textContent.includes('24 nearest neighbors')"
     )
     assert set(visit.tab.locator("#list .class").all_inner_texts()) <= {"3"}
     visit.close()

@@ -177,14 +177,16 @@ def _add_gallery_routes(app: FastAPI, service: Service) -> None:
         """State of the map; when it is "ready", positions of all pictures by row, 0 to 10,000."""
         return Response(service.gallery_map.response, media_type="application/json")
 
-    @app.get("/thumb/{name}.jpg")
-    def thumbnail(name: str) -> Response:
+    @app.get("/thumb/{row}.jpg")
+    def thumbnail(
+        row: Annotated[str, PathParameter(description="Row of the picture.")],
+    ) -> Response:
         """A thumbnail of the picture of a row."""
-        if not (name.isascii() and name.isdigit() and len(name) < 10):
+        if not (row.isascii() and row.isdigit() and len(row) < 10):
             raise HTTPException(404, "thumb: expected the number of a row, got another name")
-        if int(name) >= len(service.thumbnails):
+        if int(row) >= len(service.thumbnails):
             raise HTTPException(404, f"thumb: expected less than {len(service.thumbnails)}")
-        image = service.thumbnails.jpeg(int(name))
+        image = service.thumbnails.jpeg(int(row))
         headers = {"Cache-Control": "private, max-age=3600"}
         return Response(image, media_type="image/jpeg", headers=headers)
 

@@ -5,17 +5,17 @@
   const KINDS = ["unknown", "not sure", "same kind"];
   const MARKS = { "same kind": "same", "not sure": "unsure", unknown: "unknown" };
   const site = window.kinspaceSite || null;
-  let about, classes, points, map = null, marked = [-1, []], labelOf, classOf, shown = 0, rows = [], asked = 0, upload = null;
+  let about, classes, points, map = null, marked = [-1, []], labelOf, classOf, shown = 0, rows = [], requests = 0, upload = null;
   let filter = { label: -1, attribute: "" }, fits = null, uploadUrl = null;
 
-  // ---- where answers come from: the server, or the data beside the page --------------------------
+  // ---- data: from the server, or from the file beside a static page -----------------------------
   async function ask(path, options) {
     let answer;
     try { answer = await fetch(path, options); }
     catch (error) { throw new Error("The server does not answer. Is it still running?"); }
     const body = await answer.json().catch(function () { return {}; });
     if (answer.status === 401) { $("login").showModal(); throw new Error(body.error); }
-    if (!answer.ok) { throw new Error(body.error || "The server answered " + answer.status + "."); }
+    if (!answer.ok) { throw new Error(body.error || "The server answered with status " + answer.status + "."); }
     return body;
   }
   function where() {
@@ -45,7 +45,7 @@
     return ask("api/search", { method: "POST", body: form });
   }
 
-  // ---- small parts -------------------------------------------------------------------------------
+  // ---- elements ----------------------------------------------------------------------------------
   function element(name, className, text) {
     const made = document.createElement(name);
     if (className) { made.className = className; }
@@ -55,13 +55,13 @@
   const thumb = (row) => "thumb/" + row + ".jpg";
   const className = (row) => (points.labels ? classOf.get(points.labels[row]) : "");
   function badge(kind) { return element("span", "kind " + MARKS[kind], kind); }
-  function say(text) { $("status").textContent = text; }
-  function fail(error) {
+  function setStatus(text) { $("status").textContent = text; }
+  function showError(error) {
     $("error").textContent = error.message;
     $("error").hidden = false;
-    say("");
+    setStatus("");
   }
-  function calm() { $("error").hidden = true; }
+  function hideError() { $("error").hidden = true; }
 
   function card(found) {
     const item = element("li"), button = element("button");
@@ -75,7 +75,7 @@
     if (found.similarity !== undefined) {
       const measure = element("span", "measure");
       const cosine = element("span", "cosine", found.similarity.toFixed(3));
-      cosine.title = "similarity: 1 is the same picture";
+      cosine.title = "cosine similarity, at most 1";
       const word = element("span", "for-readers", "similarity ");
       cosine.prepend(word);
       measure.append(cosine);
@@ -87,7 +87,7 @@
     return item;
   }
 
-  // ---- the three things that can be shown: all pictures, neighbors of one, answers to an upload --
+  // ---- results: all pictures, neighbors of a picture, neighbors of an upload --------------------
   function title(text, note) {
     $("results-title").textContent = text;
     $("results-note").textContent = note || "";
@@ -100,17 +100,17 @@
     return words.join(", ");
   }
   function browse() {
-    upload = null; asked++;
-    calm();
+    upload = null; requests++;
+    hideError();
     showQuery(null);
-    rows = steadyOrder.filter((row) => !fits || fits[row]);
+    rows = browseOrder.filter((row) => !fits || fits[row]);
     $("list").textContent = ""; shown = 0;
     const words = filterWords();
     title(words ? "Pictures: " + words : "Pictures");
     more();
     mark(-1, []);
-    say(rows.length.toLocaleString("en") + (rows.length === 1 ? " picture" : " pictures") +
-      (words ? " of " + words : "") + ". Choose one to see what is near it.");
+    setStatus(rows.length.toLocaleString("en") + (rows.length === 1 ? " picture" : " pictures") +
+      (words ? " of " + words : "") + ". Choose one to see its nearest neighbors.");
   }
   function more() {
     const first = shown;
@@ -121,10 +121,10 @@
   }
   function showNear(found, heading) {
     const words = filterWords();
-    title(heading, words && "Only among: " + words + (site ? ", of the " + (site.near.rows[0] || []).length + " nearest that were worked out" : ""));
+    title(heading, words && "Filter: " + words + (site ? ", applied to the " + (site.near.rows[0] || []).length + " nearest neighbors of the picture" : ""));
     $("list").replaceChildren(...found.map(card));
     $("more").hidden = true;
-    if (!found.length) { $("results-note").textContent += ". None fits."; $("results-note").hidden = false; }
+    if (!found.length) { $("results-note").textContent += ". No picture matches."; $("results-note").hidden = false; }
   }
   function showQuery(source, alt) {
     $("query").hidden = !source;
@@ -139,66 +139,66 @@
     if (fromList || window.innerWidth < 960) { $("drop").scrollIntoView({ block: "nearest" }); }
   }
   async function show(row) {
-    const turn = ++asked;
+    const turn = ++requests;
     upload = null;
-    calm();
+    hideError();
     showQuery(thumb(row), "the chosen picture");
     const name = className(row);
     $("answer").append(element("b", "", name || points.ids[row]), document.createElement("br"),
       element("span", "note", name ? points.ids[row] : ""));
     try {
       const found = await neighbors(row);
-      if (turn !== asked) { return; }
+      if (turn !== requests) { return; }
       showNear(found, "Nearest to " + points.ids[row]);
       mark(row, found.map((each) => each.row));
       const same = found.filter((each) => points.labels && points.labels[each.row] === points.labels[row]).length;
-      say(found.length + " nearest pictures" + (name ? ", " + same + " of them " + name : "") + ".");
-    } catch (error) { if (turn === asked) { fail(error); } }
+      setStatus(found.length + " nearest pictures" + (name ? ", " + same + " of them " + name : "") + ".");
+    } catch (error) { if (turn === requests) { showError(error); } }
   }
   function answerOf(verdict) {
     const box = $("answer");
     box.textContent = "";
     if (!verdict) { return ""; }
-    const votes = Math.round(100 * verdict.confidence) + " % of the votes";
+    const votes = Math.round(100 * verdict.confidence) + " % of the votes of its neighbors";
     if (verdict.kind) { box.append(badge(verdict.kind), " "); }
     if (!verdict.kind || verdict.kind === "same kind") {
-      box.append(element("b", "", verdict.best), ", " + votes);
+      box.append(element("b", "", verdict.best), ", with " + votes);
     } else if (verdict.kind === "not sure") {
-      box.append("perhaps ", element("b", "", verdict.best), ", " + votes);
-    } else { box.append("of the classes here most like ", element("b", "", verdict.best)); }
+      box.append("perhaps ", element("b", "", verdict.best), ", with " + votes);
+    } else { box.append("most similar to class ", element("b", "", verdict.best)); }
     const said = Array.from(box.childNodes).slice(verdict.kind ? 2 : 0).map((each) => each.textContent);
     return (verdict.kind ? verdict.kind[0].toUpperCase() + verdict.kind.slice(1) + ": " : "") + said.join("") + ".";
   }
   async function showUpload(file) {
     if (site) { return; }
-    calm();
+    hideError();
     if (file.size > about.upload_bytes) {
-      fail(new Error("The picture has " + (file.size / 2 ** 20).toFixed(1) + " MB; at most " +
-        (about.upload_bytes / 2 ** 20).toFixed(0) + " MB can be searched."));
+      showError(new Error("The picture has " + (file.size / 2 ** 20).toFixed(1) + " MiB; the limit is " +
+        (about.upload_bytes / 2 ** 20).toFixed(0) + " MiB."));
       return;
     }
-    const turn = ++asked;
+    const turn = ++requests;
     upload = file;
     if (location.hash) { history.pushState(null, "", location.pathname); }
     if (uploadUrl) { URL.revokeObjectURL(uploadUrl); }
     uploadUrl = URL.createObjectURL(file);
     showQuery(uploadUrl, "your picture");
-    $("answer").textContent = "Looking…";
-    say("Looking for pictures like yours.");
+    $("answer").textContent = "Searching…";
+    setStatus("Searching for similar pictures.");
     try {
       const found = await search(file);
-      if (turn !== asked) { return; }
+      if (turn !== requests) { return; }
       const words = answerOf(found.verdict);
       showNear(found.neighbors, "Nearest to your picture");
       mark(-1, found.neighbors.map((each) => each.row));
-      say(found.neighbors.length + " nearest pictures. " + words);
+      setStatus(found.neighbors.length + " nearest pictures. " + words);
     } catch (error) {
-      if (turn !== asked) { return; }
+      if (turn !== requests) { return; }
       browse();
-      fail(error);
+      showError(error);
     }
   }
-  function again() { // with another filter
+  function refresh() { // after a change of the filter
     if (upload) { showUpload(upload); return; }
     const row = chosenRow();
     if (row >= 0) { show(row); } else { browse(); }
@@ -214,7 +214,7 @@
     for (let i = 0; i < found.length; i++) { found[i] = (bytes.charCodeAt(i >> 3) >> (i & 7)) & 1; }
     return found;
   }
-  function refilter() {
+  function applyFilter() {
     const text = $("class-filter").value.trim().toLowerCase();
     const label = text ? labelOf.get(text) : -1;
     if (label === undefined) {
@@ -231,12 +231,12 @@
       }
     }
     if (map) { map.filter(fits); }
-    again();
+    refresh();
   }
 
   // ---- the page ----------------------------------------------------------------------------------
-  let steadyOrder = [];
-  function mixed(count) { // one of each class before a second of any, in a steady order
+  let browseOrder = [];
+  function interleaved(count) { // a fixed order: one picture of each class, then a second of each, and so on
     const turns = new Uint32Array(count), seen = new Map();
     let most = 0;
     for (let row = 0; row < count; row++) {
@@ -257,11 +257,11 @@
     const percent = (value) => (100 * value).toFixed(1) + " %";
     box.textContent = "";
     if (results) {
-      const kind = results.unseen ? " classes never seen in training" : " classes";
+      const kind = results.unseen ? " classes not seen in training" : " classes";
       box.append(element("p", "lead", "For " + results.pictures.toLocaleString("en") + " pictures of " +
         results.classes + kind + ", the nearest other picture is of the same class in " +
-        percent(results.rows[0]["recall@1"]) + " of cases" + (results.rows.length > 1 ? ", against " +
-        results.rows.slice(1).map((row) => percent(row["recall@1"]) + " by " + row.name).join(" and ") : "") + "."));
+        percent(results.rows[0]["recall@1"]) + " of cases" + (results.rows.length > 1 ? "; with " +
+        results.rows.slice(1).map((row) => row.name + " in " + percent(row["recall@1"])).join(" and with ") : "") + "."));
       const names = Object.keys(results.rows[0]).filter((name) => name !== "name");
       const scroll = element("div", "scroll"), table = element("table");
       scroll.tabIndex = 0; scroll.setAttribute("role", "region"); scroll.setAttribute("aria-label", "Results on the test classes");
@@ -274,16 +274,17 @@
         names.forEach((name) => { line.insertCell().textContent = name in row ? percent(row[name]) : "–"; });
       });
       scroll.append(table); box.append(scroll);
-    } else { box.append(element("p", "note", "The run has no results.json: its training has not ended.")); }
+    } else { box.append(element("p", "note", "The run has no results.json: its training has not finished.")); }
     const limits = about.thresholds;
     if (!limits) {
-      box.append(element("p", "note", "There are no thresholds: the run had no validation classes to set them on. Similarities are shown without a verdict."));
+      box.append(element("p", "note", "There are no thresholds, because the run has no validation classes to set them on. Only similarities are shown."));
       return;
     }
-    let text = "“Same kind”: a similarity from " + Math.max(limits.same, limits.known === null ? -1 : limits.known).toFixed(3) + " on. ";
-    if (limits.known !== null) { text += "“Not sure”: from " + Math.min(limits.same, limits.known).toFixed(3) + " on. “Unknown”: below. "; }
-    text += "Set on " + limits.classes + " validation classes: two pictures of one class pass " + limits.same.toFixed(3) + " in " + percent(limits.tmr) + " of cases, two of different classes in " + percent(limits.fmr) + ".";
-    if (limits.test_tmr !== null) { text += " On the test classes: " + percent(limits.test_tmr) + " and " + percent(limits.test_fmr) + "."; }
+    let text = "“Same kind” means a similarity of at least " + Math.max(limits.same, limits.known === null ? -1 : limits.known).toFixed(3);
+    if (limits.known !== null) { text += ", “not sure” at least " + Math.min(limits.same, limits.known).toFixed(3); }
+    text += ", and “unknown” less. The thresholds are set on " + limits.classes + " validation classes: a similarity of " + limits.same.toFixed(3) + " is reached by " + percent(limits.tmr) + " of the pairs of one class and by " + percent(limits.fmr) + " of the pairs of different classes";
+    if (limits.test_tmr !== null) { text += "; on the test classes by " + percent(limits.test_tmr) + " and " + percent(limits.test_fmr); }
+    text += ".";
     box.append(element("p", "note", text));
   }
   function hover(row, x, y, width, height) {
@@ -317,7 +318,7 @@
     $("attribute-box").hidden = !classes.attributes.length;
     $("filters").hidden = !classes.classes.length && !classes.attributes.length;
   }
-  // between two pieces of work: the page is drawn and answers; a tab that is not seen has no frames
+  // lets the browser draw and react between two tasks; a hidden tab has no frames
   function frame() {
     return new Promise(function (go) { requestAnimationFrame(() => setTimeout(go)); setTimeout(go, 100); });
   }
@@ -326,20 +327,20 @@
     else {
       try {
         [about, classes, points] = await Promise.all(["api/about", "api/classes", "api/pictures"].map((path) => ask(path)));
-      } catch (error) { fail(error); return; }
+      } catch (error) { showError(error); return; }
     }
-    calm();
+    hideError();
     document.title = about.name + " – kinspace gallery";
     $("title").textContent = about.name;
     $("subtitle").textContent = about.pictures.toLocaleString("en") + " pictures of " +
       classes.classes.length.toLocaleString("en") + " classes";
     if (site) {
-      $("drop-title").textContent = "Click a picture to see what is near it";
-      $("drop-help").textContent = "A new picture cannot be searched here: this page is files alone, and the model that would have to look at the picture is not among them. “kinspace serve” opens the page with the model.";
+      $("drop-title").textContent = "Click a picture to see its nearest neighbors";
+      $("drop-help").textContent = "This static page has no model, so it cannot search with a new picture. “kinspace serve” opens the page with the model.";
     }
     options();
     await frame();
-    steadyOrder = mixed(points.ids.length);
+    browseOrder = interleaved(points.ids.length);
     verdict();
     listen();
     const row = chosenRow();
@@ -352,17 +353,17 @@
     marked = [row, rows];
     if (map) { map.mark(row, rows); }
   }
-  async function openMap() { // a map that is still being drawn is asked for again
+  async function openMap() { // asks again while the map is being computed
     let found;
     try { found = site ? site.map : await ask("api/map"); }
     catch (error) { $("map-state").textContent = "The map could not be loaded. " + error.message; return; }
     if (found.state === "drawing") {
-      $("map-state").textContent = "The map is being drawn, once for this gallery: a minute or two. You can search meanwhile.";
+      $("map-state").textContent = "The map is being computed. This is done once and takes a minute or two; you can search meanwhile.";
       setTimeout(openMap, 2000);
       return;
     }
     if (found.state !== "ready") {
-      $("map-state").textContent = "The map could not be drawn; the server’s log says why.";
+      $("map-state").textContent = "The map could not be computed; see the server’s log.";
       return;
     }
     await frame();
@@ -370,7 +371,7 @@
     $("map").hidden = $("map-tools").hidden = false;
     map = embeddingMap($("map"), { x: found.x, y: found.y, labels: points.labels }, {
       hover: hover, thumb: thumb, choose: (row) => choose(row, false),
-      middle: (row) => say("In the middle: " + (className(row) ? className(row) + ", " : "") + points.ids[row])
+      middle: (row) => setStatus("In the center: " + (className(row) ? className(row) + ", " : "") + points.ids[row])
     });
     map.filter(fits);
     map.mark(...marked);
@@ -385,12 +386,12 @@
     $("map-out").addEventListener("click", () => map.zoom(1 / 1.5));
     $("map-reset").addEventListener("click", () => map.reset());
     $("more").addEventListener("click", more);
-    $("class-filter").addEventListener("input", refilter);
+    $("class-filter").addEventListener("input", applyFilter);
     $("class-filter").addEventListener("change", function () {
       const text = $("class-filter").value.trim();
-      if (text && !labelOf.has(text.toLowerCase())) { say("No class is called “" + text + "”."); }
+      if (text && !labelOf.has(text.toLowerCase())) { setStatus("There is no class “" + text + "”."); }
     });
-    $("attribute-filter").addEventListener("change", refilter);
+    $("attribute-filter").addEventListener("change", applyFilter);
     $("filters").addEventListener("submit", (event) => event.preventDefault());
     $("clear").addEventListener("click", function () {
       $("class-filter").value = ""; $("attribute-filter").value = "";
@@ -399,7 +400,7 @@
       if (location.hash) { history.pushState(null, "", location.pathname); }
       browse();
     });
-    window.addEventListener("popstate", again);
+    window.addEventListener("popstate", refresh);
     if (site) { return; }
     $("file").addEventListener("change", function () {
       if (this.files.length) { showUpload(this.files[0]); }
@@ -426,10 +427,10 @@
       const answer = await fetch("api/session", {
         method: "POST", headers: { Authorization: "Bearer " + $("token").value }
       });
-      if (!answer.ok) { throw new Error("This token is not the right one."); }
+      if (!answer.ok) { throw new Error("The token is wrong."); }
       $("token").value = "";
       $("login").close();
-      if (listening) { location.reload(); } else { start(); } // what was shown may be of before
+      if (listening) { location.reload(); } else { start(); } // the page may show data of another gallery
     } catch (error) { $("login-error").textContent = error.message; $("login-error").hidden = false; }
   });
   start();

@@ -4,7 +4,7 @@
   document.getElementById("here").textContent = location.origin;
   const answer = await fetch("openapi.json");
   if (!answer.ok) {
-    box.textContent = "The description of the interface asks for the token: open the gallery first.";
+    box.textContent = "This description requires the token: open the gallery and enter it there.";
     return;
   }
   const api = await answer.json();
@@ -17,7 +17,7 @@
   function field(list, name, kind, words) {
     const item = add(list, "li", "");
     add(item, "code", name);
-    item.append(" " + (kind || "") + (words ? ": " + words : ""));
+    item.append((kind ? " (" + kind + ")" : "") + (words ? ": " + words : ""));
   }
   Object.entries(api.paths).forEach(function ([path, methods]) {
     Object.entries(methods).forEach(function ([method, about]) {
