@@ -152,7 +152,8 @@ def picture_part(
     if workers is not None:
         settings["workers"] = workers
     transform = TransformSettings.from_dict(about["transform"] or {})
-    if settings["cache"] in PLACES:
-        return prepare(dataset, "all", transform, run_settings(settings), validation=0).train
-    made = prepare(whole, "all", transform, run_settings(settings), validation=0).train
-    return made if dataset is whole else made.part(dataset)
+    # a folder is a cache of the whole set, and of tensors nothing is decoded
+    alone = settings["cache"] in PLACES and about["transform"] is not None
+    chosen = dataset if alone else whole
+    made = prepare(chosen, "all", transform, run_settings(settings), validation=0).train
+    return made if chosen is dataset else made.part(dataset)
