@@ -117,8 +117,9 @@ def maps_in_training(net: nn.Module, images: Tensor) -> Callable[[], Tensor]:
     """The last feature maps of the images, on a GPU in bfloat16 and by CUDA graphs."""
     if images.device.type == "cpu":
         return lambda: net(images)
+    inner = nn.Sequential(net)  # recording replaces the forward of what it is given
     with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-        graphed = torch.cuda.make_graphed_callables(net, (images,), allow_unused_input=True)
+        graphed = torch.cuda.make_graphed_callables(inner, (images,), allow_unused_input=True)
     return lambda: graphed(images).float()
 
 

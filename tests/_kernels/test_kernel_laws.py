@@ -12,13 +12,14 @@ import torch
 import kernel_laws
 from interpreted import call_interpreted
 from kinspace import _kernels
+from kinspace._core import pairwise
 from kinspace._kernels import KERNELS, bias_relu, use_kernels
 from kinspace._kernels.max_pool import _windows
 from kinspace.models import GoogLeNet, layers
 from kinspace.models.googlenet import ConvReLU
 from kinspace.models.layers import MaxPool, local_response_norm
 
-EVERY_KERNEL = pytest.mark.parametrize("name", KERNELS)
+EVERY_KERNEL = pytest.mark.parametrize("name", kernel_laws.CALLS)  # on maps
 EVERY_DTYPE = pytest.mark.parametrize("dtype", kernel_laws.DTYPES)
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -32,9 +33,9 @@ def _kernels_are_used() -> Iterator[None]:
 def test_every_kernel_is_registered_and_has_a_formula_and_a_law() -> None:
     folder = Path(_kernels.__file__).parent
     files = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
-    assert files == set(KERNELS) == set(kernel_laws.CALLS)
+    assert files == set(KERNELS) == {*kernel_laws.CALLS, "squared_distance_table"}
     for name, module in KERNELS.items():
-        assert callable(getattr(layers, name))
+        assert callable(getattr(layers, name, None) or getattr(pairwise, name))
         assert {"supports", "forward", "vjp"} <= set(import_module(module).__all__)
 
 
@@ -104,7 +105,7 @@ def test_normalization_on_a_cpu_takes_maps_in_channels_first(size: int, dtype: t
     assert found.is_contiguous()
 
 
-@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"local_response_norm"}))
+@pytest.mark.parametrize("name", sorted(set(kernel_laws.CALLS) - {"local_response_norm"}))
 def test_other_maps_on_a_cpu_go_to_the_formula(name: str) -> None:
     inputs, options = next(iter(kernel_laws.calls_of(name, torch.float32, "cpu")))
     with kernel_laws.counted(name) as counts:

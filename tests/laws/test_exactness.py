@@ -16,6 +16,7 @@ import loops
 from batches import DEGENERATE_BATCHES, LARGE_BATCHES, Batch, random_batch
 from gradients import Result, disagreement, evaluate
 from kinspace._core import pairwise
+from kinspace._core.class_index import ClassIndex
 from methods import METHODS, Method
 from reference_cases import Case, mapped_cases, read
 from tables import TABLES
@@ -216,3 +217,18 @@ def test_agrees_with_a_table_of_differences_on_large_batches(
         if problem is not None:
             problems.append(f"{kind}: {problem}")
     assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_lists_of_classes_as_long_as_the_batch_give_the_same(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are on a GPU, where the host does not wait for a length."""
+    for batch in (random_batch(3, per_class=5), *DEGENERATE_BATCHES.values()):
+        arguments = method.arguments(batch, 5)
+        for options in method.options:
+            expected = evaluate(method.function, arguments, options)
+            with monkeypatch.context() as patched:
+                patched.setattr(ClassIndex, "_fixed", True)
+                found = evaluate(method.function, arguments, options)
+            assert disagreement(found, expected, gradient_floor=1e-9) is None, options

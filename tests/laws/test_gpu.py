@@ -1,6 +1,7 @@
 """Every method on a GPU gives what it gives on the CPU."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -60,3 +61,31 @@ def test_every_module_moves_on_the_same_on_a_gpu(name: str) -> None:
         assert disagreement(found, expected) is None
     for key, value in module.state_dict().items():
         torch.testing.assert_close(other.state_dict()[key].cpu(), value)
+
+
+# What reads values, and why. The host waits for the network there in every step.
+READING = {
+    "clustering_loss": "chooses its medoids on the CPU",
+    "pddm_loss": "lists the pairs of a class, to score each once",
+}
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_the_host_does_not_wait_for_the_gpu(method: Method) -> None:
+    batch = random_batch(3, classes=NUM_CLASSES, per_class=16, dim=64)
+    arguments = {
+        name: tensor.to(DEVICE, torch.float32 if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in method.arguments(batch, 5).items()
+    }
+    evaluate(method.function, arguments)  # kernels are compiled
+    given = {
+        name: tensor.requires_grad_(tensor.is_floating_point())
+        for name, tensor in arguments.items()
+    }
+    reads = method.name in READING
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with pytest.raises(RuntimeError, match="synchronizing") if reads else nullcontext():
+            method.function(**given).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

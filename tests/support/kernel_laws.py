@@ -331,7 +331,7 @@ def check_ways(name: str) -> None:
 def check_switched_off() -> None:
     """With KINSPACE_KERNELS=0 no kernel is used until it is asked for."""
     assert not use_kernels.enabled()
-    for name in KERNELS:
+    for name in CALLS:
         inputs, options = next(iter(calls_of(name, torch.float32, "cpu")))
         with counted(name) as counts:
             outputs_of(name, inputs, options)

@@ -1,7 +1,9 @@
 """The classes of a batch: which samples are of one class, and sums and means over each class.
 
 Inside torch.compile and vmap no shape may depend on values. There every list is as long as the
-batch, and masks say what counts; otherwise it is as long as it has to be.
+batch, and masks say what counts; otherwise it is as long as it has to be. For batches of up to
+FIXED samples it is so on a GPU too: the host would have to wait for the length, and what it
+prepares after that would not be hidden behind the network.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from torch.nn import functional
 from kinspace._core.tracing import is_traced
 
 __all__ = ["ClassIndex", "class_means", "class_sums"]
+
+FIXED = 512  # beyond, lists as long as the batch take longer than the host would wait
 
 
 class ClassIndex:
@@ -29,6 +33,12 @@ class ClassIndex:
         self.labels = labels
         self._sorted: tuple[Tensor, Tensor] | None = None
         self._limits: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def _fixed(self) -> bool:
+        """Whether lists are as long as the batch, whatever the labels are."""
+        labels = self.labels
+        return is_traced(labels) or (labels.is_cuda and len(labels) <= FIXED)
 
     @property
     def same(self) -> Tensor:
@@ -89,12 +99,13 @@ class ClassIndex:
     def classes(self) -> tuple[Tensor, Tensor]:
         """The labels that occur, in ascending order, and for each sample the place of its own.
 
-        Where values cannot be read, those of the `slots`; an empty slot repeats one of the labels.
+        Where lists are as long as the batch, those of the `slots`; an empty slot repeats one of the
+        labels.
 
         >>> ClassIndex(torch.tensor([7, 3, 7, 9])).classes
         (tensor([3, 7, 9]), tensor([1, 0, 1, 2]))
         """
-        if is_traced(self.labels):
+        if self._fixed:
             repeated = self.labels[:1].expand_as(self.labels)
             return repeated.scatter(0, self.slots, self.labels), self.slots
         found, places = self.labels.unique(return_inverse=True)
@@ -118,7 +129,7 @@ class ClassIndex:
                 [False, False, False]])
         """
         first, after = self._bounds
-        width = len(self.labels) if is_traced(self.labels) else int(self.sizes.max())
+        width = len(self.labels) if self._fixed else int(self.sizes.max())
         places = first[:, None] + torch.arange(width, device=first.device)
         index = self.order[torch.minimum(places, after[:, None] - 1)]
         itself = torch.arange(len(index), device=first.device)[:, None]
@@ -145,7 +156,7 @@ class ClassIndex:
         ordered, order = self._ordered
         joined = ordered[1:] == ordered[:-1]  # to the sample before
         counts = joined & ~functional.pad(joined[:-1], (1, 0))
-        if is_traced(self.labels):
+        if self._fixed:
             return order[:-1], order[1:], counts
         return order[:-1][counts], order[1:][counts], counts[counts]
 

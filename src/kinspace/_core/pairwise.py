@@ -18,12 +18,14 @@ from torch import Tensor
 from kinspace._core.normalization import safe_sqrt
 from kinspace._core.precision import full_precision
 from kinspace._core.tracing import is_traced
+from kinspace._kernels import accelerated
 
 __all__ = [
     "euclidean_distances",
     "fill_diagonal",
     "off_diagonal",
     "paired_distances",
+    "squared_distance_table",
     "squared_distances",
 ]
 
@@ -46,7 +48,7 @@ def squared_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
     # A compiler fuses the differences with their sum and makes no table of them.
     if is_traced(x) or len(x) * len(other) * x.shape[1] <= FEW_NUMBERS:
         return (x[:, None] - other).square().sum(-1)
-    return _by_products(x, y)
+    return squared_distance_table(x, other, own=y is None)
 
 
 @full_precision
@@ -95,21 +97,23 @@ def off_diagonal(matrix: Tensor) -> Tensor:
     return matrix.flatten()[1:].view(size - 1, size + 1)[:, :-1].reshape(size, size - 1)
 
 
-def _by_products(x: Tensor, y: Tensor | None) -> Tensor:
-    other = x if y is None else y
-    middle = other.detach().mean(0)
+@accelerated
+def squared_distance_table(x: Tensor, y: Tensor, *, own: bool) -> Tensor:
+    """The table by one matrix product (module docstring). own: y is x."""
+    middle = y.detach().mean(0)
     x_around = x - middle
-    y_around = x_around if y is None else y - middle
+    y_around = x_around if own else y - middle
     x_squares = x_around.square().sum(1)
-    y_squares = x_squares if y is None else y_around.square().sum(1)
+    y_squares = x_squares if own else y_around.square().sum(1)
     squares = torch.addmm(y_squares, -2 * x_around, y_around.T).add_(x_squares[:, None])
-    rows, columns = _close_pairs(squares.detach(), x_squares, y_squares, own=y is None)
+    rows, columns = _close_pairs(squares.detach(), x_squares, y_squares, own=own)
     if not len(rows):
         return squares
     if len(rows) * x.shape[1] > MANY_NUMBERS and _has_more_digits(x):
-        return _by_products(x.double(), None if y is None else y.double()).to(x.dtype)
+        exact = x.double()
+        return squared_distance_table(exact, exact if own else y.double(), own=own).to(x.dtype)
     # from the rows themselves: moving them rounds away what little is between them
-    again = (_rows(x, rows) - _rows(other, columns)).square().sum(1)
+    again = (_rows(x, rows) - _rows(y, columns)).square().sum(1)
     return squares.index_put((rows, columns), again)
 
 

@@ -39,6 +39,7 @@ KERNELS: dict[str, str] = {
     "local_response_norm": "kinspace._kernels.local_response_norm",
     "max_pool": "kinspace._kernels.max_pool",
     "split_bias_relu": "kinspace._kernels.split_bias_relu",
+    "squared_distance_table": "kinspace._kernels.squared_distance_table",
 }
 
 P = ParamSpec("P")
