@@ -20,9 +20,9 @@ from pathlib import Path, PurePosixPath
 from PIL import Image
 
 from kinspace._core.text import first_few
-from kinspace.data.csv_table import dataset_of, read_table, refuse_missing
+from kinspace.data.csv_table import read_table, require_files, table_dataset
 from kinspace.data.dataset import Dataset, from_names
-from kinspace.data.layout import arrange, is_clutter, part_name
+from kinspace.data.layout import find_layout, is_ignored, part_name
 from kinspace.data.pictures import decode, size_and_time
 from kinspace.data.unreadable import UnreadablePicture
 
@@ -99,17 +99,17 @@ def read_member(archive: _Archive, member: str | tarfile.TarInfo) -> bytes:
     """The bytes of one file in an archive."""
     if isinstance(archive, zipfile.ZipFile):
         assert isinstance(member, str)
-        _refuse_huge(archive.getinfo(member).file_size)
+        _check_size(archive.getinfo(member).file_size)
         return archive.read(member)
     info = archive.getmember(member) if isinstance(member, str) else member
-    _refuse_huge(info.size)
+    _check_size(info.size)
     stream = archive.extractfile(info)
     if stream is None:
         raise OSError("not a file")
     return stream.read()
 
 
-def _refuse_huge(size: int) -> None:
+def _check_size(size: int) -> None:
     if size > MOST_BYTES:
         raise OSError(f"{size:,} bytes, a bomb?")
 
@@ -158,7 +158,7 @@ def from_archive(archive: str | Path) -> Dataset:
     depth = _around(list(members))
     files = [PurePosixPath(*path.parts[depth:]) for path in members]
     below = [PurePosixPath(*path.parts[depth:]) for path in folders if len(path.parts) > depth]
-    layout = arrange(files, below, where=str(archive))
+    layout = find_layout(files, below, where=str(archive))
     pictures = ArchivePictures(archive, list(members.values()))
     return from_names(pictures, layout.classes, parts=layout.parts, name=_stem(archive))
 
@@ -166,7 +166,7 @@ def from_archive(archive: str | Path) -> Dataset:
 def _members(
     opened: zipfile.ZipFile | tarfile.TarFile,
 ) -> tuple[dict[PurePosixPath, str], list[PurePosixPath]]:
-    """Files and folders that are no clutter: a zip's sorted, a tar's in its order.
+    """Files and folders but for ignored ones: of a zip sorted, of a tar in its order.
 
     Files map their path to their name in the archive, which may differ: ./luna/1.jpg.
     """
@@ -178,7 +178,7 @@ def _members(
     folders: list[PurePosixPath] = []
     for name, is_folder in listed:
         path = PurePosixPath(name)
-        if not path.parts or any(is_clutter(part) for part in path.parts):
+        if not path.parts or any(is_ignored(part) for part in path.parts):
             continue
         if is_folder:
             folders.append(path)
@@ -188,7 +188,7 @@ def _members(
 
 
 def _around(files: Sequence[PurePosixPath]) -> int:
-    """How many folders are around everything: single ones from the top that hold folders."""
+    """The number of single folders, one in the other, that are around everything."""
     depth = 0
     while (
         len({path.parts[: depth + 1] for path in files}) == 1
@@ -216,9 +216,9 @@ def _from_table(
     where = f"{archive}/{member}"
     table = read_table(raw, where=where)
     paths = [PurePosixPath(posixpath.normpath(member.parent / path)) for path in table.paths]
-    refuse_missing([str(path) for path in paths if path not in members], len(paths), where)
+    require_files([str(path) for path in paths if path not in members], len(paths), where)
     pictures = ArchivePictures(archive, [members[path] for path in paths])
-    return dataset_of(table, pictures, name=_stem(archive))
+    return table_dataset(table, pictures, name=_stem(archive))
 
 
 def _stem(archive: Path) -> str:

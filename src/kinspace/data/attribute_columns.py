@@ -15,7 +15,7 @@ MOST_WORDS = 256  # a column with more different words is text, not an attribute
 
 
 def parse_attributes(columns: Mapping[str, Sequence[str]], *, where: str) -> Attributes | None:
-    """The columns as numbers: one column for numbers, one a word for words.
+    """The columns as numbers: one for a column of numbers, one per word for a column of words.
 
     >>> parse_attributes({"size": ["0.5", "1"], "color": ["red", "blue"]}, where="table")
     Attributes(names=('size', 'color=blue', 'color=red'), values=tensor([[0.5000, 0.0000, 1.0000],

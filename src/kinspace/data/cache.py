@@ -102,7 +102,7 @@ class PictureCache:
         return places if self.rows is None else self.rows[places]
 
     def squares(self, places: Sequence[int] | Tensor) -> Tensor:
-        """The squares of the pictures at these places, copied: uint8 (places, 3, side, side)."""
+        """A copy of the squares of these pictures: uint8 (indices, 3, side, side)."""
         rows = self.rows_of(torch.as_tensor(places, dtype=torch.int64))
         return self.pictures.index_select(0, rows.to(self.pictures.device))
 

@@ -29,7 +29,7 @@ from kinspace.data.dataset import Attributes, Dataset, from_names
 from kinspace.data.layout import PARTS, part_name
 from kinspace.data.pictures import FilePictures, Pictures
 
-__all__ = ["Table", "dataset_of", "from_table", "read_table", "refuse_missing"]
+__all__ = ["Table", "from_table", "read_table", "require_files", "table_dataset"]
 
 _KNOWN = ("path", "label", "split", "role")
 _ROLES = ("query", "gallery")
@@ -68,11 +68,11 @@ def from_table(file: str | Path, *, attributes: Sequence[str] | None = None) -> 
         raise ValueError(f"{file}: expected a table, got {error.strerror!r}") from None
     table = read_table(raw, where=str(file), attributes=attributes)
     paths = [file.parent / path for path in table.paths]
-    refuse_missing([str(path) for path in paths if not _is_there(path)], len(paths), str(file))
-    return dataset_of(table, FilePictures(paths, root=file.parent), name=file.stem)
+    require_files([str(path) for path in paths if not _is_there(path)], len(paths), str(file))
+    return table_dataset(table, FilePictures(paths, root=file.parent), name=file.stem)
 
 
-def dataset_of(table: Table, pictures: Pictures, *, name: str) -> Dataset:
+def table_dataset(table: Table, pictures: Pictures, *, name: str) -> Dataset:
     """A table and its pictures as a data set."""
     return from_names(
         pictures, table.labels, parts=table.parts, attributes=table.attributes, name=name
@@ -94,7 +94,7 @@ def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = Non
                 f"{where}: expected a {name} for every picture, got none for {len(empty)}: "
                 f"picture {first_few(empty)}"
             )
-    _refuse_repeats(columns["path"], where)
+    _check_repeats(columns["path"], where)
     extra = [name for name in columns if name not in _KNOWN] if attributes is None else attributes
     for name in extra:
         _require_column(name, columns, where)
@@ -106,7 +106,7 @@ def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = Non
     )
 
 
-def refuse_missing(missing: Sequence[str], count: int, where: str) -> None:
+def require_files(missing: Sequence[str], count: int, where: str) -> None:
     """Raise an error if pictures of a table are missing."""
     if missing:
         raise ValueError(
@@ -177,7 +177,7 @@ def _require_column(name: str, columns: dict[str, list[str]], where: str) -> Non
         )
 
 
-def _refuse_repeats(paths: Sequence[str], where: str) -> None:
+def _check_repeats(paths: Sequence[str], where: str) -> None:
     # A picture listed twice could be trained on and tested with.
     normal = Counter(Path(path).as_posix() for path in paths)
     twice = [path for path, times in normal.items() if times > 1]

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from kinspace.data.dataset import Dataset, from_names
-from kinspace.data.layout import arrange, is_clutter
+from kinspace.data.layout import find_layout, is_ignored
 from kinspace.data.pictures import FilePictures
 
 __all__ = ["from_folder"]
 
 
 def from_folder(folder: str | Path) -> Dataset:
-    """The pictures of a folder, one class a folder in it, sorted by path; classes in natural order.
+    """The pictures of a folder, one class per folder in it, by path; classes in natural order.
 
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image
@@ -35,7 +35,7 @@ def from_folder(folder: str | Path) -> Dataset:
     folders: list[PurePosixPath] = []
     for path, is_folder in _walk(root, ()):
         (folders if is_folder else files).append(PurePosixPath(path.relative_to(root)))
-    layout = arrange(files, folders, where=str(root))
+    layout = find_layout(files, folders, where=str(root))
     pictures = FilePictures([root / path for path in files], root=root)
     return from_names(pictures, layout.classes, parts=layout.parts, name=root.resolve().name)
 
@@ -58,7 +58,7 @@ def _walk(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Pa
             "remove the link"
         )
     for name, is_folder in found:
-        if not is_clutter(name):
+        if not is_ignored(name):
             yield folder / name, is_folder
             if is_folder:
                 yield from _walk(folder / name, (*above, here))

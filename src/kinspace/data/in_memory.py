@@ -31,7 +31,7 @@ def from_arrays(
 ) -> Dataset:
     """A data set of 8-bit pictures, (pictures, height, width) gray or (..., 3) RGB.
 
-    labels: a number or a name for each picture. With class_names, numbers are places in it;
+    labels: a number or a name for each picture. With class_names, numbers index it;
     without, every number that occurs is a class, in the order of the numbers.
 
     >>> from_arrays(np.zeros((3, 8, 8), np.uint8), [7, 3, 7]).class_names

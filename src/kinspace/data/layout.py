@@ -4,7 +4,7 @@
     photos/<part>/<class>/<picture>       official parts above: train, test, val, query, gallery
 
 The second reading is taken when every top folder has the name of a part. What lies in folders
-within a class folder belongs to the class. Hidden files and the clutter that desktop programs leave
+within a class folder belongs to the class. Hidden files and those that desktop programs leave
 (names that start with a dot, Thumbs.db, desktop.ini, __MACOSX) are no pictures and are left out;
 every other file is a picture, whatever its extension: if it is not, the check says so.
 """
@@ -17,9 +17,9 @@ from pathlib import PurePosixPath
 
 from kinspace._core.text import first_few
 
-__all__ = ["PARTS", "Layout", "arrange", "is_clutter", "part_name"]
+__all__ = ["PARTS", "Layout", "find_layout", "is_ignored", "part_name"]
 
-CLUTTER = ("thumbs.db", "desktop.ini", "__macosx")
+IGNORED = ("thumbs.db", "desktop.ini", "__macosx")
 # The names of parts in folders and tables, and ours.
 PARTS = {
     "train": "train",
@@ -42,13 +42,13 @@ class Layout:
     parts: tuple[str, ...] | None
 
 
-def is_clutter(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Whether a file or folder of that name is left out.
 
-    >>> [is_clutter(name) for name in (".DS_Store", "Thumbs.db", "notes.txt")]
+    >>> [is_ignored(name) for name in (".DS_Store", "Thumbs.db", "notes.txt")]
     [True, True, False]
     """
-    return name.startswith(".") or name.lower() in CLUTTER
+    return name.startswith(".") or name.lower() in IGNORED
 
 
 def part_name(name: str) -> str | None:
@@ -60,13 +60,13 @@ def part_name(name: str) -> str | None:
     return PARTS.get(name.strip().lower())
 
 
-def arrange(
+def find_layout(
     files: Sequence[PurePosixPath], folders: Sequence[PurePosixPath], *, where: str
 ) -> Layout:
-    """Class and part of each file, from its path below the top; `folders` are all folders there.
+    """Class and part of each file, from its path below the top; folders: all folders there.
 
     >>> files = [PurePosixPath("train/luna/1.jpg"), PurePosixPath("test/io/2 b.jpg")]
-    >>> arrange(files, [], where="photos")
+    >>> find_layout(files, [], where="photos")
     Layout(classes=('luna', 'io'), parts=('train', 'test'))
     """
     if not files:
@@ -76,16 +76,16 @@ def arrange(
         )
     tops = {path.parts[0] for path in folders} | {p.parts[0] for p in files if len(p.parts) > 1}
     depth = 1 if tops and all(part_name(top) for top in tops) else 0
-    _refuse_loose_files(files, depth, where)
-    _refuse_empty_classes(files, folders, depth, where)
-    _refuse_one_level_too_high(files, depth, where)
+    _check_loose_files(files, depth, where)
+    _check_empty_classes(files, folders, depth, where)
+    _check_depth(files, depth, where)
     classes = tuple(path.parts[depth] for path in files)
     if not depth:
         return Layout(classes, None)
     return Layout(classes, tuple(PARTS[path.parts[0].lower()] for path in files))
 
 
-def _refuse_loose_files(files: Sequence[PurePosixPath], depth: int, where: str) -> None:
+def _check_loose_files(files: Sequence[PurePosixPath], depth: int, where: str) -> None:
     loose = [path for path in files if len(path.parts) < depth + 2]
     if not loose:
         return
@@ -101,7 +101,7 @@ def _refuse_loose_files(files: Sequence[PurePosixPath], depth: int, where: str) 
     )
 
 
-def _refuse_empty_classes(
+def _check_empty_classes(
     files: Sequence[PurePosixPath], folders: Sequence[PurePosixPath], depth: int, where: str
 ) -> None:
     used = {path.parts[: depth + 1] for path in files}
@@ -113,7 +113,7 @@ def _refuse_empty_classes(
         )
 
 
-def _refuse_one_level_too_high(files: Sequence[PurePosixPath], depth: int, where: str) -> None:
+def _check_depth(files: Sequence[PurePosixPath], depth: int, where: str) -> None:
     # One folder that holds folders is the set itself, not the only class of it.
     only = {path.parts[depth] for path in files}
     if not depth and len(only) == 1 and any(len(path.parts) > 2 for path in files):

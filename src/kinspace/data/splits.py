@@ -56,11 +56,11 @@ class Split:
                 "assignment: expected 0 (train) and at least one of 1 (validation) and 2 (test), "
                 f"got {used}"
             )
-        self._refuse_repeated_pictures()
+        self._check_repeated_pictures()
         if not self.shares_classes:
-            self._refuse_shared_classes()
+            self._check_shared_classes()
 
-    def _refuse_repeated_pictures(self) -> None:
+    def _check_repeated_pictures(self) -> None:
         # a data set may have a picture twice (`subset([0, 0])`), but not in two parts
         part_of: dict[str, int] = {}
         for index, part in enumerate(self.assignment.tolist()):
@@ -71,7 +71,7 @@ class Split:
                     "the data set holds it more than once"
                 )
 
-    def _refuse_shared_classes(self) -> None:
+    def _check_shared_classes(self) -> None:
         low = torch.full((self.dataset.num_classes,), _TEST)
         low.scatter_reduce_(0, self.dataset.labels, self.assignment, "amin")
         mixed = self.dataset.labels[self.assignment != low[self.dataset.labels]].unique().tolist()

@@ -178,7 +178,7 @@ def default_options(cls: Callable[..., Any]) -> dict[str, Any]:
 def convert_options(
     cls: Callable[..., Any], name: str, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options, each known to the class or function and of its type.
+    """The options, converted to their types; an unknown one is an error.
 
     >>> from kinspace.losses import NRA
     >>> convert_options(NRA, "nra", {"alpha": 2})

@@ -1,8 +1,7 @@
 """The sections of a recipe, one frozen dataclass each.
 
-The first say what is trained (loss, batches, model, pictures), the others how (optimizer,
-schedule, validation, test, search). Each checks itself, whether read from TOML or made in Python;
-an error names the key within the section.
+First loss, batches, model and pictures, then optimizer, schedule, validation, test and search. Each
+checks its fields, whether read from TOML or made in Python; an error names the key in the section.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class LossConfig:
 class RegularizerConfig:
     """A regularizer of `REGULARIZERS`, its weight and options.
 
-    centers: what the spreads look at, the loss's "proxies" or the class means of the "batch".
+    centers: of a spread, the "proxies" of the loss or the class means of the "batch".
     """
 
     name: str
@@ -174,7 +173,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TransformConfig:
-    """As in `kinspace.data.transforms.TransformSettings`; None: what the backbone was made for."""
+    """As `kinspace.data.transforms.TransformSettings`; None: the value of the backbone."""
 
     size: int | None = None
     resize: int | None = None
@@ -200,9 +199,10 @@ class TransformConfig:
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """The index: K-means clusters a class, a number or "auto" for 1 .. max_clusters by class.
+    """The cluster index: K-means within each class.
 
-    refresh: steps from one to the next; 0: once an epoch.
+    clusters: per class, a number or "auto" for 1 .. max_clusters, chosen for each class.
+    refresh: steps between two runs of K-means; 0: one run per epoch.
     """
 
     clusters: int | Literal["auto"] = 8
@@ -219,7 +219,7 @@ class IndexConfig:
 
 @dataclass(frozen=True)
 class WarmStartConfig:
-    """Steps with another loss, mostly a softmax, before the run; 0: none."""
+    """Training with another loss, usually a softmax, before the run; 0 steps: none."""
 
     loss: str = "softmax"
     steps: int = 0
@@ -236,9 +236,11 @@ class WarmStartConfig:
 class OptimizerConfig:
     """Optimizer and learning rates.
 
-    head, loss, targets multiply lr: for the embedding layer; for the parameters of the loss
-    (proxies, boundaries); for those of regularizers (density targets, regressors). ema: the decay
-    of the average of the weights, None: no average. momentum is SGD's, and Adam's first beta.
+    head: factor of lr for the embedding layer.
+    loss: factor of lr for the parameters of the loss (proxies, boundaries).
+    targets: factor of lr for the parameters of regularizers (density targets, regressors).
+    momentum: of SGD, and the first beta of Adam.
+    ema: decay of the moving average of the weights; None: no average.
     """
 
     name: str = "adamw"
@@ -264,11 +266,12 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """How long, and the learning rate on the way.
+    """Number of steps and schedule of the learning rate.
 
-    warm_up: steps of linear growth from 0. freeze_backbone: first steps in which only head and
-    loss train. kind: "constant"; "step": times `factor` at each milestone; "cosine": to 0 at the
-    end; "annealed": lr * factor ** (step / every), as Magnet's factor an epoch.
+    kind: "constant"; "step": times `factor` at each milestone; "cosine": to 0 at the end;
+        "annealed": lr * factor ** (step / every), as Magnet's factor per epoch.
+    warm_up: first steps, with linear growth from 0.
+    freeze_backbone: first steps, in which only head and loss train.
     """
 
     steps: int = 2000
@@ -294,7 +297,10 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """The fraction of the training classes held out to choose by; 0: none. every: steps."""
+    """Validation on training classes held out for the choice of a checkpoint.
+
+    fraction: of the training classes; 0: none. every: steps between two validations.
+    """
 
     fraction: float = 0.2
     every: int = 200
@@ -307,10 +313,11 @@ class ValidationConfig:
 
 @dataclass(frozen=True)
 class TestConfig:
-    """views: the embedding at test is the mean over so many augmentations; 1: the center crop.
+    """The views of a picture whose embeddings are averaged after training.
 
-    The model itself takes the mean over several views of a picture, wherever it is used after
-    training: mirror, its mirror image too; scales, enlarged by each of these factors.
+    views: random augmentations; 1: the center crop alone.
+    mirror: whether the model averages over the mirror image too.
+    scales: factors of enlargement that the model averages over.
     """
 
     __test__ = False  # for pytest
@@ -327,9 +334,9 @@ class TestConfig:
 
 @dataclass(frozen=True)
 class Range:
-    """Where a search may look: from low to high, evenly in the logarithm with `log`; or choices.
+    """The values that a search may try: from low to high, or one of the choices.
 
-    Whole numbers at both ends: whole numbers between.
+    With whole numbers as ends only whole numbers between them. log: uniform in the logarithm.
 
     >>> Range(low=1e-5, high=1e-2, log=True), Range(choices=[1, 2, 4]).choices
     (Range(low=1e-05, high=0.01, log=True, choices=None), (1, 2, 4))

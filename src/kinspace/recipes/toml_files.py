@@ -19,7 +19,7 @@ BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def packaged_toml_files(package: str, folder: str) -> dict[str, Traversable]:
-    """The TOML files of a folder in a package, by their names without the ending, in order.
+    """The TOML files of a folder in a package, sorted, by their names without the ending.
 
     >>> "nra" in packaged_toml_files("kinspace.recipes", "defaults")
     True
@@ -79,7 +79,7 @@ def to_toml(table: Mapping[str, Any]) -> str:
 
 
 def _blocks(table: Mapping[str, Any], *, header: str, path: str) -> list[str]:
-    """The values of a table below its header, and the tables in it, a text each."""
+    """The text of a table's own values, then one text for each table in it."""
     own, below = header, []
     for key, value in table.items():
         full = f"{path}.{_key(key)}" if path else _key(key)

@@ -1,4 +1,4 @@
-"""Noise that repeats without a seam: drawn once, then looked up wherever it is needed."""
+"""Noise that repeats without a seam: drawn once, then reused."""
 
 from __future__ import annotations
 

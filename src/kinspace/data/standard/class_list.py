@@ -6,7 +6,7 @@ learning with adaptive density discrimination", 2016, Appendix C). The folder of
     train/n01693334/n01693334_10014.JPEG    part "train"
     val/n01693334/...                       part "val" (optional, in class folders too)
 
-or the class folders directly, all of them part "train". Other classes there are not looked at.
+or the class folders directly, all of them part "train". Other classes there are ignored.
 The object attributes themselves (Russakovsky & Fei-Fei, 2010) are no part of ImageNet, nor of this.
 """
 
@@ -56,22 +56,22 @@ def class_list(
 ) -> Dataset:
     """The given classes, in that order, of a folder of class folders; all must be there."""
     folder = source.find_root(root)
-    held = {
+    folders = {
         part: folder / part
         for part in ("train", "val")
         if any((folder / part / name).is_dir() for name in classes)
     } or {"train": folder}
-    places = [
+    class_folders = [
         (part, label, inside / name)
-        for part, inside in held.items()
+        for part, inside in folders.items()
         for label, name in enumerate(classes)
     ]
-    absent = [place for _, _, place in places if not place.is_dir()]
+    absent = [place for _, _, place in class_folders if not place.is_dir()]
     if absent:
         raise source.missing_files(folder, [f"{p.relative_to(folder).as_posix()}/" for p in absent])
     listed = [
         (path, label, part)
-        for part, label, place in places
+        for part, label, place in class_folders
         for path in sorted(place.iterdir())
         if path.is_file() and not path.name.startswith(".")
     ]
