@@ -1,5 +1,6 @@
 import os
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +26,11 @@ def test_processes_give_their_results_in_order() -> None:
 def test_processes_that_die_are_an_error_that_says_what_to_do() -> None:
     with pytest.raises(RuntimeError, match=r"that count ended early; .*pass workers=1"):
         list(process_map(partial(os._exit), [1, 1], 2, what="count"))
+
+
+def test_parts_that_are_left_are_not_started_when_the_caller_stops(tmp_path: Path) -> None:
+    commands = [f"sleep 0.05; touch '{tmp_path}/{number}'" for number in range(200)]
+    results = process_map(partial(os.system), commands, 2, what="touch files")
+    assert next(results) == 0
+    results.close()  # as by Ctrl-C in the loop over them
+    assert len(list(tmp_path.iterdir())) < 100
