@@ -29,7 +29,7 @@ from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.training.components import make_model, transform_settings
 from kinspace.training.data_parts import prepare
 from kinspace.training.embedding import embed_all
-from kinspace.training.settings import run_settings
+from kinspace.training.settings import RunSettings
 
 SHRINKAGES = (0.1, 0.3, 0.5, 0.8)
 RESTS = (0.0, 0.1, 1.0)  # 1: all directions, whitened
@@ -49,7 +49,7 @@ def features_of(options: argparse.Namespace) -> tuple[Tensor, Dataset]:
         where="changes",
     )
     model = make_model(recipe, seed=0)
-    settings = run_settings({"device": options.device})
+    settings = RunSettings(device=options.device)
     split = "zero_shot" if options.classes else "official"
     transform = transform_settings(recipe, model)
     train = prepare(load_dataset(options.data), split, transform, settings, validation=0).train

@@ -45,9 +45,10 @@ from torch import Tensor, nn
 
 import kinspace
 from kinspace.recipes import parse_set
-from kinspace.training import loop, training
+from kinspace.training import loop, trainer
 from kinspace.training.data_parts import DataPart
-from kinspace.training.loop import Hooks, Plan, fit
+from kinspace.training.hooks import Hooks
+from kinspace.training.loop import Plan, fit
 from kinspace.training.state import Loader, State
 
 METHODS = ["almn", "skewed_mean", "density", "nra", "magnet"]
@@ -166,10 +167,14 @@ def clocked_fit(
             name: clock.around("checkpoints", getattr(hooks, name))
             for name in ("save_last", "save_best")
         }
-        inside = {"_refresh": "index", "_remember": "index", "_validate": "validation"}
+        inside = {
+            "_refresh_index": "index",
+            "_remember_losses": "index",
+            "_validate": "validation",
+        }
         watched = {name: clock.around(to, getattr(loop, name)) for name, to in inside.items()}
         if state.index is None:
-            del watched["_remember"]  # which has nothing to do then
+            del watched["_remember_losses"]  # which has nothing to do then
         with patch.multiple(loop, **watched):
             fit(state, plan, train, validation, replace(hooks, **saving))
         clock.mark()
@@ -208,7 +213,7 @@ def measured(method: str, options: argparse.Namespace) -> Row:
         edges.append(time.perf_counter())
 
     edges.append(time.perf_counter())
-    with patch.object(training, "fit", between):
+    with patch.object(trainer, "fit", between):
         clocked = trained(method, options)
     edges.append(time.perf_counter())
     began, first, last, ended = edges

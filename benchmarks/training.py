@@ -22,17 +22,17 @@ from setting import setting
 
 from kinspace.data import Dataset, cache_in_memory, from_arrays, load_dataset
 from kinspace.recipes import Recipe, read_recipe, with_changes
+from kinspace.recipes.batch_size import with_batch_size
 from kinspace.training.components import (
     make_model,
     make_plan,
     make_state,
     transform_settings,
-    with_batch,
 )
 from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.data_parts import DataPart
-from kinspace.training.log_output import Silent
-from kinspace.training.loop import Hooks, fit
+from kinspace.training.hooks import Hooks
+from kinspace.training.loop import fit
 from kinspace.training.settings import RunSettings
 from kinspace.training.step import Precision
 
@@ -82,8 +82,7 @@ def ours(
             waited(feed.device)
             begun = time.perf_counter()
 
-    hooks = Hooks(row, lambda state: None, lambda state: None, Silent(), lambda: None)
-    fit(state, make_plan(recipe, settings), feed, None, hooks)
+    fit(state, make_plan(recipe, settings), feed, None, Hooks(write_row=row))
     waited(feed.device)
     return options.batch * options.steps / (time.perf_counter() - begun)
 
@@ -142,16 +141,16 @@ def main() -> None:
             "validation.every": 10**6,
         },
     )
-    recipe = with_batch(recipe, options.batch)
-    settings = RunSettings(device=options.device, precision=options.precision, save=10**6)
+    recipe = with_batch_size(recipe, options.batch)
+    settings = RunSettings(device=options.device, precision=options.precision, save_every=10**6)
     device = settings.on_device()
     dataset = pictures(options)
     transform = transform_settings(recipe, make_model(recipe, seed=0))
     cache = cache_in_memory(dataset, transform, workers=options.workers).to(device)
     feed = DataPart(dataset, transform, device, cache, channels_last=settings.channels_last)
     turns = []
-    if options.warm_up % settings.log:
-        parser.error(f"--warm-up: expected a multiple of {settings.log}")
+    if options.warm_up % settings.log_every:
+        parser.error(f"--warm-up: expected a multiple of {settings.log_every}")
     for turn in range(options.turns):
         speeds = {"bare": bare(recipe, settings, options)}
         speeds["ours"] = ours(recipe, settings, feed, options)

@@ -18,7 +18,7 @@ def test_trains_evaluates_and_continues(tmp_path: Path) -> None:
     found = json.loads(run("hierarchy", photos, *sets, *options))
     assert set(found["errors"]) == {"model", "untrained", "pixels"}
     assert (out / "hierarchy.json").is_file()
-    assert "there is a run in it already" in run("hierarchy", photos, "-o", out, code=2)
+    assert "has a run already" in run("hierarchy", photos, "-o", out, code=2)
     quick = [*sets, *options[:-2]]
     again = json.loads(run("hierarchy", photos, *quick, "-o", out, "--resume"))
     assert again["errors"] == found["errors"]

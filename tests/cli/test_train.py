@@ -63,7 +63,7 @@ def test_a_run_without_a_name_is_numbered(
     assert "validation: 24 in 2 classes" in done.stderr
     again = run_here(photos, *METHOD, *QUICK, "--out", "runs/photos-contrastive-1")
     assert again.exit_code == 2
-    assert "there is a run in it already; go on with it (--resume" in again.stderr
+    assert "has a run already; resume it (--resume" in again.stderr
 
 
 def test_options_of_the_command_reach_the_recipe(photos: str, tmp_path: Path) -> None:

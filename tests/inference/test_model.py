@@ -301,7 +301,7 @@ def test_nothing_in_a_folder_runs_as_code(folder: Path) -> None:
         ("run.json", '{"format": 9}', r"run\.json: expected a run of format 1, got another"),
         ("run.json", '{"format": 1}', r"run\.json: expected an entry 'model', got none"),
         ("model.safetensors", None, "got no such file; a run that was stopped goes on with"),
-        ("model.safetensors", "x", r"model\.safetensors: expected a checkpoint, got a file"),
+        ("model.safetensors", "x", r"model\.safetensors: expected a checkpoint, got another file"),
         ("gallery.npz", "x", r"gallery\.npz"),
         ("threshold.json", "[]", r"threshold\.json: expected thresholds, got another file"),
         ("threshold.json", '{"same": 1}', r"threshold\.json: expected thresholds"),

@@ -132,7 +132,13 @@ def test_a_run_trains_the_regressors_and_keeps_them(tmp_path: Path) -> None:
     data = torch.utils.data.TensorDataset(torch.randn(48, 6), torch.arange(48) % 8)
     torch.manual_seed(0)
     run = kinspace.train(
-        data, method=recipe, model=nn.Linear(6, 9), out=tmp_path, device="cpu", quiet=True, log=1
+        data,
+        method=recipe,
+        model=nn.Linear(6, 9),
+        out=tmp_path,
+        device="cpu",
+        quiet=True,
+        log_every=1,
     )
     assert sum("adversarial" in row for row in run.metrics) == 3
     last, _ = read_checkpoint(run.folder / "last.safetensors")

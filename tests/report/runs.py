@@ -16,7 +16,7 @@ QUICK: dict[str, Any] = {
     "validation.every": 4,
     "validation.fraction": 0.4,
 }
-OPTIONS: dict[str, Any] = {"device": "cpu", "quiet": True, "workers": 1, "log": 2}
+OPTIONS: dict[str, Any] = {"device": "cpu", "quiet": True, "workers": 1, "log_every": 2}
 
 
 def write_digits(folder: Path, *, each: int = 16) -> Path:

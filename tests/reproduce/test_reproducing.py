@@ -63,7 +63,7 @@ def _killed(processes: TrainingProcesses, job: Any, *options: str) -> None:
 def test_a_killed_run_goes_on_and_all_come_to_their_end(outcome: Outcome, place: Path) -> None:
     assert outcome.failures == {}
     log = (place / "out/contrastive-seed0.log").read_text()
-    assert "going on at step" in log
+    assert "resuming at step" in log
     names = {path.name for path in (place / "out").iterdir() if path.is_dir()}
     assert names == {f"{row}-seed{seed}" for row in ("contrastive", "triplet") for seed in (0, 1)}
 

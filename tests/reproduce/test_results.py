@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,8 @@ import torch
 
 from kinspace.reproduce import read_experiment, results_page
 from kinspace.reproduce.classification_errors import classification_errors
-from kinspace.reproduce.experiment import Curve
 from kinspace.reproduce.jobs import make_jobs
-from kinspace.reproduce.kept_checkpoints import Keeper
-from kinspace.reproduce.records import Records
+from kinspace.reproduce.records import Records, curve_of
 from kinspace.reproduce.result_figures import experiment_figures
 from kinspace.reproduce.results_table import (
     first_step_reaching,
@@ -25,7 +24,9 @@ from kinspace.reproduce.results_table import (
     mean_spread,
     table_lines,
 )
-from kinspace.training.checkpoint import write_checkpoint
+from kinspace.reproduce.run_measures import RunMeasures
+from kinspace.reproduce.training_processes import TrainingProcesses
+from kinspace.run import Run
 from reproduce.small import TOML, written
 
 KEPT = Path(__file__).parents[2] / "benchmarks/results/reproduce"
@@ -247,20 +248,26 @@ def test_classification_errors_agree_with_a_loop() -> None:
     assert 0 < found["soft_knn_error"] < 1
 
 
-def test_every_checkpoint_of_a_run_is_kept_with_its_step(tmp_path: Path) -> None:
+def test_a_curve_has_a_point_for_each_kept_checkpoint(tmp_path: Path) -> None:
     text = TOML.replace("[settings]", '[curve]\nmeasure = "error"\nevery = 5\n[settings]')
-    text = text.replace("[settings]", "[settings]\nwarm_start.steps = 7")
     experiment = read_experiment(written(tmp_path, text))
     job = make_jobs(experiment, "digits", [0])[0]
-    keeper, run = Keeper(experiment.curve), tmp_path / job.name
-    keeper.look(job, run)  # nothing there yet
-    run.mkdir()
-    for phase, step in ((0, 5), (1, 3), (1, 8)):
-        state = {"step": step, "phase": phase}
-        write_checkpoint(run / "last.safetensors", {"x": torch.tensor([float(step)])}, state)
-        keeper.look(job, run)
-        keeper.look(job, run)  # the same one again
-    kept = sorted(path.name for path in (run / "kept").iterdir())
-    assert kept == ["10.safetensors", "15.safetensors", "5.safetensors"]
-    other = Keeper(Curve(measure="validation_recall@1"))
-    other.look(job, tmp_path / "none")  # needs no checkpoints
+    processes = TrainingProcesses(tmp_path, "digits", keep_every=5)
+    assert "--keep-every 5" in " ".join(processes.arguments(job))
+    assert "--keep-every" not in processes.arguments(replace(job, held_out=0.5))
+    assert "--keep-every" not in TrainingProcesses(tmp_path, "digits").arguments(job)
+
+    class Measured(RunMeasures):
+        def curve(self, folder: Path, points: Any, measure: str, *, classifier: str) -> Any:
+            names = [path.name for _, path in points[:2]]
+            assert names == ["start.safetensors", "step-000005.safetensors"]
+            return [(step, step / 100) for step, _ in points]
+
+    folder = tmp_path / job.name / "checkpoints"
+    folder.mkdir(parents=True)
+    for step in (10, 5, 15):
+        (folder / f"step-{step:06}.safetensors").touch()
+    assert experiment.curve is not None
+    found = curve_of(job, Run(folder.parent), experiment.curve, Measured("digits"))
+    assert found == [[0, 0], [5, 0.05], [10, 0.1], [15, 0.15]]
+    assert not folder.exists()

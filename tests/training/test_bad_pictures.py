@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from kinspace.cli import app
 from kinspace.data import UnreadablePictures
 from odd_pictures import write_bad, write_clean
-from training.small import trained
+from small_trainings import trained
 from training_commands import QUICK
 
 

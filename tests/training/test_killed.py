@@ -59,7 +59,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(
 def test_ctrl_c_in_a_process_of_its_own_saves_too(photos: str, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     said = killed_after(14, stopped, signal.SIGINT, photos, *DENSITY)
-    assert f"go on with: kinspace train --resume {stopped}" in said
+    assert f"resume with: kinspace train --resume {stopped}" in said
     done = run("--resume", str(stopped))
     assert done.returncode == 0, done.stderr
     assert_same_run(finished(tmp_path / "whole", photos, *DENSITY), stopped)
@@ -69,11 +69,11 @@ def test_ctrl_c_saves_and_says_how_to_go_on(photos: str, tmp_path: Path) -> None
     stopped = tmp_path / "stopped"
     told = stopped_here(14, stopped, photos, *DENSITY)
     assert told.exit_code == 130, told.stderr
-    assert f"go on with: kinspace train --resume {stopped}" in told.stderr
+    assert f"resume with: kinspace train --resume {stopped}" in told.stderr
     last = max(row["step"] for row in rows(stopped))
     done = run_here("--resume", str(stopped))
     assert done.exit_code == 0, done.stderr
-    assert f"going on at step {last} of 40" in done.stderr  # nothing is done twice
+    assert f"resuming at step {last} of 40" in done.stderr  # nothing is done twice
     assert_same_run(finished(tmp_path / "whole", photos, *DENSITY), stopped)
 
 
@@ -129,7 +129,7 @@ def test_a_run_of_another_recipe_is_not_gone_on_with(tmp_path: Path) -> None:
     options = {"device": "cpu", "quiet": True, "workers": 1}
     kinspace.train("digits", method="contrastive", changes=quick, out=folder, **options)
     about = (folder / "run.json").read_bytes()
-    with pytest.raises(ValueError, match="there is a run in it already"):
+    with pytest.raises(ValueError, match="has a run already"):
         kinspace.train("digits", method="contrastive", changes=quick, out=folder, **options)
     other = quick | {"loss.margin": 0.123}
     with pytest.raises(ValueError, match=r"another recipe: recipe.loss.margin is .* 0.123 here"):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinspace.recipes import recipe_names
 from kinspace.training.checkpoint import read_checkpoint
-from training.small import Net, net, trained_net
+from small_trainings import Net, net, trained_net
 
 AT = 5
 
@@ -50,13 +50,13 @@ def assert_good(path: Path, step: int) -> None:
 @pytest.mark.parametrize("method", recipe_names("defaults"))
 def test_every_method_stops_at_the_step_and_names_its_batch(method: str, tmp_path: Path) -> None:
     # rows are rare: other steps, and other errors, come before the loss is read
-    options = {"log": 100, "save": 2, "changes": {"schedule.steps": 30}}
+    options = {"log_every": 100, "save_every": 2, "changes": {"schedule.steps": 30}}
     with pytest.raises(
         ValueError, match="not finite: the loss of step 5, on the batch of"
     ) as error:
         trained_net(tmp_path / "run", net(Nan), method, **options)
     last = tmp_path / "run" / "last.safetensors"
-    assert f"the last good checkpoint is kept: {last}" in str(error.value)
+    assert f"the last good checkpoint is {last}" in str(error.value)
     assert re.search(r"batch of sample \d+, .* and \d+ more; the last", str(error.value))
     assert_good(last, 4)
     assert not (tmp_path / "run" / "results.json").exists()
@@ -64,10 +64,10 @@ def test_every_method_stops_at_the_step_and_names_its_batch(method: str, tmp_pat
 
 def test_the_run_goes_on_from_the_checkpoint_with_a_model_that_is_well(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not finite"):
-        trained_net(tmp_path, net(Nan), save=1)
-    run = trained_net(tmp_path, net(), save=1, resume=True)
+        trained_net(tmp_path, net(Nan), save_every=1)
+    run = trained_net(tmp_path, net(), save_every=1, resume=True)
     assert run.finished
-    whole = trained_net(tmp_path / "whole", net(), save=1)
+    whole = trained_net(tmp_path / "whole", net(), save_every=1)
     keys = ("step", "loss")
     assert [[row.get(k) for k in keys] for row in run.metrics] == [
         [row.get(k) for k in keys] for row in whole.metrics
@@ -77,7 +77,7 @@ def test_the_run_goes_on_from_the_checkpoint_with_a_model_that_is_well(tmp_path:
 @pytest.mark.parametrize("save", [1, 5])
 def test_weights_spoilt_by_a_finite_loss_are_not_saved(save: int, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not finite: the weights after step 5, on the batch"):
-        trained_net(tmp_path, net(Infinite), save=save, changes={"validation.every": 5})
+        trained_net(tmp_path, net(Infinite), save_every=save, changes={"validation.every": 5})
     if save == 1:
         assert_good(tmp_path / "last.safetensors", 4)
     else:
@@ -87,5 +87,5 @@ def test_weights_spoilt_by_a_finite_loss_are_not_saved(save: int, tmp_path: Path
 
 
 def test_before_the_first_checkpoint_none_is_promised(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there was no checkpoint yet"):
+    with pytest.raises(ValueError, match="there is no checkpoint"):
         trained_net(tmp_path, net(Nan))

@@ -8,8 +8,13 @@ import torch
 from torch import nn
 
 from kinspace.models import Embedder, make_embedder, parameter_groups
-from kinspace.training.optimizer import clip, make_optimizer, schedule_factor, set_rates
-from kinspace.training.state import Average
+from kinspace.training.optimizer import (
+    clip_gradients,
+    make_optimizer,
+    schedule_factor,
+    set_learning_rates,
+)
+from kinspace.training.state import WeightAverage
 
 MULTIPLIERS = {"head": 10.0, "loss": 100.0, "targets": 5.0}
 
@@ -45,9 +50,9 @@ def test_only_matrices_of_the_model_are_decayed() -> None:
         assert decays == {group["weight_decay"] == 0.1}
 
 
-def test_a_resting_role_does_not_move() -> None:
+def test_a_frozen_role_does_not_move() -> None:
     made = optimizer("sgd", weight_decay=0.0)
-    set_rates(made, 0.5, resting=("backbone",))
+    set_learning_rates(made, 0.5, frozen=("backbone",))
     before = [[p.clone() for p in group["params"]] for group in made.param_groups]
     for group in made.param_groups:
         for parameter in group["params"]:
@@ -80,25 +85,25 @@ def test_schedules_are_their_formulas() -> None:
 def test_clipping_limits_entries_first_and_then_the_length() -> None:
     one, other = (nn.Parameter(torch.zeros(2)) for _ in range(2))
     one.grad, other.grad = torch.tensor([30.0, -0.3]), torch.tensor([0.0, 40.0])
-    clip([one, other], value=4.0)
+    clip_gradients([one, other], value=4.0)
     assert one.grad.tolist() == pytest.approx([4.0, -0.3])
     assert other.grad.tolist() == [0.0, 4.0]
     one.grad, other.grad = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])
-    clip([one, other], norm=1.0)
+    clip_gradients([one, other], norm=1.0)
     assert one.grad.tolist() + other.grad.tolist() == pytest.approx([0.6, 0.0, 0.0, 0.8])
-    clip([one, other], norm=10.0)  # shorter already
+    clip_gradients([one, other], norm=10.0)  # shorter already
     assert one.grad[0] == pytest.approx(0.6)
 
 
 def test_the_average_follows_the_weights_by_its_formula() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    average = Average(model, 0.5)
+    average = WeightAverage(model, 0.5)
     expected = copy.deepcopy(model[0].weight.detach().double())
     for step in range(20):
         with torch.no_grad():
             model[0].weight.add_(torch.randn(2, 2))
         model(torch.randn(4, 2))
-        average.follow(model, step=step)
+        average.update(model, step=step)
         decay = min(0.5, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * model[0].weight.detach().double()
     followed = average.model.get_submodule("0").weight.detach().double()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from kinspace.losses import LOSSES
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
-from kinspace.training.step import Precision, differentiate, still_statistics
+from kinspace.training.step import Precision, compute_gradients, frozen_statistics
 
 CPU = torch.device("cpu")
 CLASSES, DIM = 4, 6
@@ -46,12 +46,12 @@ def gradients(
     torch.manual_seed(0)
     model, aim = Net(dropout).double(), objective(name)
     precision = Precision("float32", CPU)
-    outcome = differentiate(
+    result = compute_gradients(
         model, aim, batch(), precision=precision, micro_batch=micro_batch, seed=(5, 7)
     )
     both = {**dict(model.named_parameters()), **dict(aim.named_parameters())}
     found = {key: p.grad for key, p in both.items() if p.grad is not None}
-    return float(outcome.total), found
+    return float(result.total), found
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -81,7 +81,7 @@ def test_dropout_draws_the_same_in_both_passes() -> None:
     model = Net(0.5).double()
     model.dropout.register_forward_hook(lambda _, __, out: seen.append(out.detach() == 0))
     precision = Precision("float32", CPU)
-    differentiate(
+    compute_gradients(
         model, objective("triplet"), batch(), precision=precision, micro_batch=8, seed=(0, 1)
     )
     first, second, first_again, second_again = seen
@@ -97,7 +97,7 @@ def test_running_statistics_move_once_a_step() -> None:
     images = batch()[0].float()
     precision = Precision("float32", CPU)
     aim = objective("contrastive").float()
-    differentiate(
+    compute_gradients(
         model, aim, (images, *batch()[1:]), precision=precision, micro_batch=8, seed=(0, 0)
     )
     for part in images.split(8):
@@ -109,7 +109,7 @@ def test_running_statistics_move_once_a_step() -> None:
 
 def test_still_statistics_are_as_before_after_an_error() -> None:
     norm = nn.BatchNorm1d(2)
-    with pytest.raises(RuntimeError, match="stop"), still_statistics(norm):
+    with pytest.raises(RuntimeError, match="stop"), frozen_statistics(norm):
         raise RuntimeError("stop")
     assert norm.momentum == 0.1
     assert norm.num_batches_tracked == 0
@@ -124,8 +124,8 @@ def test_half_precision_is_near_the_full_one(precision: str) -> None:
         torch.manual_seed(0)
         model, aim = Net(), objective("contrastive").float()
         one = Precision(name, CPU)
-        outcome = differentiate(model, aim, (images.float(), labels, indices), precision=one)
-        assert outcome.embeddings.dtype == torch.float32
+        result = compute_gradients(model, aim, (images.float(), labels, indices), precision=one)
+        assert result.embeddings.dtype == torch.float32
         assert model.linear.weight.grad is not None
         found[name] = model.linear.weight.grad / one.scale
     scale = found["float32"].abs().max()

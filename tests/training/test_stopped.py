@@ -21,7 +21,7 @@ from kinspace.training.log import MetricsFile, read_metrics
 from kinspace.training.loop import Stopped
 from kinspace.training.state import State, from_checkpoint, to_checkpoint
 from kinspace.training.step import Precision
-from training.small import Net, net, trained_net
+from small_trainings import Net, net, trained_net
 from training_commands import assert_same_run
 
 MAGNET: dict[str, Any] = {"sampler.clusters": 3, "sampler.samples": 10, "index.clusters": 2}
@@ -44,7 +44,7 @@ class Interrupted(Net):
 def test_a_run_goes_on_from_any_step_to_the_same_bits(method: str, tmp_path: Path) -> None:
     changes = {"schedule.steps": 9, "validation.every": 4, "optimizer.ema": 0.9}
     changes |= MAGNET if method == "magnet" else {"sampler.classes": 5, "sampler.samples": 8}
-    options = {"changes": changes, "save": 3}
+    options = {"changes": changes, "save_every": 3}
     whole = trained_net(tmp_path / "whole", net(), method, **options)
     for step in (1, 2, 3, 4, 8):  # an epoch has 2 or 3 steps
         folder = tmp_path / str(step)
@@ -60,7 +60,7 @@ def test_a_run_goes_on_from_any_step_to_the_same_bits(method: str, tmp_path: Pat
 def test_a_run_goes_on_on_a_gpu(optimizer: str, tmp_path: Path) -> None:
     changes = {"schedule.steps": 9, "sampler.classes": 5, "sampler.samples": 8}
     changes |= {"optimizer.name": optimizer}
-    options = {"changes": changes, "save": 3, "device": "cuda"}
+    options = {"changes": changes, "save_every": 3, "device": "cuda"}
     whole = trained_net(tmp_path / "whole", net(), **options)
     folder = tmp_path / "stopped"
     with pytest.raises(Stopped):
@@ -101,12 +101,12 @@ def test_moments_come_back_in_the_memory_order_of_the_weights(tmp_path: Path) ->
 
 def test_stopped_between_two_rows_it_writes_one_and_saves(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        trained_net(tmp_path, net(Interrupted, at=3), log=100)
+        trained_net(tmp_path, net(Interrupted, at=3), log_every=100)
     assert [row["step"] for row in open_run(tmp_path).metrics if "loss" in row] == [1, 3]
 
 
 def test_the_warm_start_is_gone_on_with(tmp_path: Path) -> None:
-    options = {"changes": {"schedule.steps": 4, "warm_start.steps": 6}, "save": 3}
+    options = {"changes": {"schedule.steps": 4, "warm_start.steps": 6}, "save_every": 3}
     whole = trained_net(tmp_path / "whole", net(), **options)
     assert [(row["phase"], row["step"]) for row in whole.metrics] == [
         *((0, step) for step in range(1, 7)),

@@ -67,12 +67,14 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
     precision: Precision = None,
     cache: Cache = "auto",
     workers: Workers = None,
-    save: Annotated[
-        int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")
-    ] = 200,
-    log: Annotated[
-        int, typer.Option("--log-every", min=1, help="Steps between rows of metrics.jsonl.")
+    save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
+    log_every: Annotated[
+        int, typer.Option(min=1, help="Steps between rows of metrics.jsonl.")
     ] = 10,
+    keep_every: Annotated[
+        int | None,
+        typer.Option(min=1, help="Keep the weights of every so many steps in RUN/checkpoints."),
+    ] = None,
     skip_bad: SkipBad = False,
     baselines: Baselines = True,
     compiled: Annotated[
@@ -121,8 +123,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 precision=precision,
                 cache=cache,
                 workers=workers,
-                save=save,
-                log=log,
+                save_every=save_every,
+                log_every=log_every,
+                keep_every=keep_every,
                 skip_bad=skip_bad,
                 baselines=baselines,
                 compile=compiled,

@@ -29,7 +29,7 @@ from kinspace.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from kinspace.training import Search
+    from kinspace.training import TuneResult
 
 __all__ = ["tune_command"]
 
@@ -38,7 +38,9 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
     data: Data,
     method: Method = "magnet",
     trials: Annotated[int, typer.Option(min=1, help="Number of trainings in total.")] = 20,
-    sampler: Annotated[str, typer.Option(help="random, or optuna (extra tune).")] = "random",
+    sampler: Annotated[
+        str, typer.Option(help="random, or tpe: learns from earlier trials.")
+    ] = "random",
     ranges: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,7 +53,7 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
     steps: Steps = None,
     batch: BatchSize = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the search. An existing search is continued.")
+        Path | None, typer.Option(help="Folder of the study. An existing study is continued.")
     ] = None,
     split: Split = None,
     seed: Seed = 0,
@@ -64,14 +66,15 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Search for the best values of a recipe's options.
 
-    Trials are ranked by Recall@1 on the validation classes. The test part is not used.
+    Trials are ranked by Recall@1 on the validation classes. The test part is not used. Needs Optuna
+    (pip install 'kinspace[tune]'). Several processes can share a folder.
     """
     again = "the same command" + (" continues" if out is None else f" --out {out} continues")
     with user_errors(interrupted=f"interrupted; {again}"):
         from kinspace.distributed import is_main_process
         from kinspace.training import parse_range, tune
 
-        search = tune(
+        result = tune(
             data,
             method=recipe_from_options(method, overrides(changes, steps), batch=batch),
             trials=trials,
@@ -88,22 +91,22 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
             quiet=quiet,
         )
     if is_main_process() and not quiet:
-        print_trials(search)
+        print_trials(result)
 
 
-def print_trials(search: Search) -> None:
+def print_trials(result: TuneResult) -> None:
     """Print the trials as a table, the best first."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    keys = list(search.trials[0]["values"])
+    keys = list(result.trials[0]["values"])
     for name in ("trial", "Recall@1", *keys):
         table.add_column(name, justify="right")
-    for row in sorted(search.trials, key=lambda row: -row.get("recall@1", -1.0)):
+    for row in sorted(result.trials, key=lambda row: -row.get("recall@1", -1.0)):
         recall = f"{row['recall@1']:.1%}" if row["state"] == "done" else "failed"
         values = (row["values"][key] for key in keys)
         cells = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in values)
         table.add_row(str(row["trial"] + 1), recall, *cells)
     console = Console()
     console.print(table)
-    best = search.folder / "best.toml"
+    best = result.folder / "best.toml"
     text = f"best recipe: {best}; kinspace train DATA --method {best}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)

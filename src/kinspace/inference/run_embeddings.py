@@ -24,7 +24,7 @@ from kinspace.training.data_parts import DataPart, prepare
 from kinspace.training.embedding import embed_all
 from kinspace.training.embedding_files import WEIGHTS, EmbeddingFile
 from kinspace.training.final_evaluation import Pixels
-from kinspace.training.settings import run_settings
+from kinspace.training.settings import RunSettings
 
 __all__ = ["BASELINES", "RunEmbeddings", "picture_part"]
 
@@ -155,5 +155,5 @@ def picture_part(
     # a folder is a cache of the whole set, and of tensors nothing is decoded
     alone = settings["cache"] in PLACES and about["transform"] is not None
     chosen = dataset if alone else whole
-    made = prepare(chosen, "all", transform, run_settings(settings), validation=0).train
+    made = prepare(chosen, "all", transform, RunSettings.from_dict(settings), validation=0).train
     return made if chosen is dataset else made.part(dataset)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,15 +24,16 @@ from typing import Any
 
 from kinspace import __version__
 from kinspace._core.json_files import read_json, write_json
-from kinspace.reproduce.experiment import Experiment
+from kinspace.reproduce.experiment import Curve, Experiment
 from kinspace.reproduce.jobs import Job
-from kinspace.reproduce.kept_checkpoints import Keeper
 from kinspace.reproduce.results_table import summaries
 from kinspace.reproduce.run_measures import RunMeasures
-from kinspace.run import open_run
+from kinspace.reproduce.table_measures import VALIDATION
+from kinspace.run import Run, open_run
 
 __all__ = [
     "Records",
+    "curve_of",
     "package_versions",
     "read_results",
     "record_of",
@@ -193,7 +195,6 @@ def record_of(
     folder: Path,
     experiment: Experiment,
     run_measures: RunMeasures,
-    keeper: Keeper,
     *,
     untrained: bool = False,
 ) -> dict[str, Any]:
@@ -223,10 +224,24 @@ def record_of(
             folder, wanted, classifier=classifier, by="untrained"
         )
     if experiment.curve is not None and not job.held_out:
-        record["curve"] = keeper.curve(job, run, run_measures)
+        record["curve"] = curve_of(job, run, experiment.curve, run_measures)
     if experiment.scatter and job.seed == 0 and not job.held_out:
         record["points"] = run_measures.points(folder, POINTS)
     return record
+
+
+def curve_of(job: Job, run: Run, curve: Curve, run_measures: RunMeasures) -> list[list[float]]:
+    """[step, value] of a run; steps of a warm start count. Removes the run's kept checkpoints."""
+    if curve.measure == VALIDATION:
+        recalls = {row["step"]: row["recall@1"] for row in run.metrics if "recall@1" in row}
+        return [[step, recalls[step]] for step in sorted(recalls)]
+    folder = run.folder / "checkpoints"
+    files = folder.glob("step-*.safetensors")
+    points = sorted((int(file.stem.removeprefix("step-")), file) for file in files)
+    points = [(0, run.folder / "start.safetensors"), *points]
+    values = run_measures.curve(run.folder, points, curve.measure, classifier=job.row.classifier)
+    shutil.rmtree(folder, ignore_errors=True)
+    return [[step, value] for step, value in values]
 
 
 def _recovery(found: Mapping[str, Any]) -> dict[str, float]:

@@ -29,7 +29,7 @@ from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import make_model, transform_settings
 from kinspace.training.data_parts import DataPart, prepare
 from kinspace.training.embedding import embed_all
-from kinspace.training.settings import RunSettings, run_settings
+from kinspace.training.settings import RunSettings
 
 __all__ = ["RunMeasures"]
 
@@ -120,7 +120,7 @@ class RunMeasures:
         """The run's model and the parts it had."""
         transform = TransformSettings.from_dict(run.about["transform"] or {})
         settings = run.about["settings"] | {"device": self.device, "workers": self.workers}
-        whole = self._pictures(transform, run_settings(settings | {"split": None}))
+        whole = self._pictures(transform, RunSettings.from_dict(settings | {"split": None}))
         splits = run.splits(whole.dataset)
         if not splits.own or splits.train is None or splits.test is splits.train:
             raise ValueError(

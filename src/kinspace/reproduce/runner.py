@@ -16,7 +16,6 @@ from kinspace.data.built_in import BUILT_IN_SETS
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.experiment_files import read_experiment
 from kinspace.reproduce.jobs import Job, data_name, make_jobs
-from kinspace.reproduce.kept_checkpoints import Keeper
 from kinspace.reproduce.progress_display import ExperimentProgress
 from kinspace.reproduce.records import (
     Records,
@@ -27,6 +26,7 @@ from kinspace.reproduce.records import (
 )
 from kinspace.reproduce.result_figures import draw_figures
 from kinspace.reproduce.run_measures import RunMeasures
+from kinspace.reproduce.table_measures import VALIDATION
 from kinspace.reproduce.training_processes import (
     CACHE_MODES,
     FailedRun,
@@ -37,8 +37,6 @@ from kinspace.reproduce.training_processes import (
 )
 
 __all__ = ["Outcome", "reproduce"]
-
-SAVE_EVERY = 200  # steps between two checkpoints, where no curve needs them more often
 
 
 @dataclass
@@ -111,7 +109,7 @@ def reproduce(  # noqa: PLR0913 - keyword options, one for each option of the co
     recordable = replace(chosen, validate=chosen.validate or experiment.validate)
     _settle_records(jobs_for(recordable, seeds=records.seeds), records, overwrite=overwrite)
     _settle_folders(todo, folder, overwrite=overwrite)
-    every = SAVE_EVERY if chosen.curve is None else min(SAVE_EVERY, chosen.curve.every)
+    curve = chosen.curve
     processes = TrainingProcesses(
         folder,
         data,
@@ -119,7 +117,7 @@ def reproduce(  # noqa: PLR0913 - keyword options, one for each option of the co
         cache=cache,
         workers=_workers(workers, jobs),
         jobs=jobs,
-        save_every=every,
+        keep_every=None if curve is None or curve.measure == VALIDATION else curve.every,
     )
     source = {"commit": commit or source_commit(), "versions": package_versions()}
     running = _Reproduction(chosen, todo, processes, records, progress, source, keep_runs=keep_runs)
@@ -144,7 +142,6 @@ class _Reproduction:
         self.records, self.progress, self.source = records, progress, source
         self.keep_runs = keep_runs
         self.run_measures = RunMeasures(processes.data, processes.device, processes.workers)
-        self.keeper = Keeper(experiment.curve)
 
     def run(self) -> Outcome:
         """Run what is missing, several jobs at a time; write the records and draw the figures."""
@@ -200,13 +197,10 @@ class _Reproduction:
         folder = self.processes.run(job)
         first = job.row.name == self.experiment.rows[0].name
         untrained = first and self.experiment.untrained is not None and not job.held_out
-        found = record_of(
-            job, folder, self.experiment, self.run_measures, self.keeper, untrained=untrained
-        )
+        found = record_of(job, folder, self.experiment, self.run_measures, untrained=untrained)
         return {**found, **self.source}
 
     def _on_poll(self, job: Job, folder: Path) -> None:
-        self.keeper.look(job, folder)
         if self.progress is not None:
             self.progress.update(job, folder)
 

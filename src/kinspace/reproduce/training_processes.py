@@ -61,6 +61,7 @@ class TrainingProcesses:
             of decoding.
         jobs: processes at a time, which share the cores.
         save_every: steps between two checkpoints.
+        keep_every: steps between two checkpoints that a run keeps, for its curve.
         on_poll: called several times a second for each running job, from its thread.
         stopping: set it to stop all processes.
         grace: seconds from `stopping` to a SIGTERM. A Ctrl-C reaches the processes as well, and a
@@ -74,6 +75,7 @@ class TrainingProcesses:
     workers: int | None = None
     jobs: int = 1
     save_every: int = 200
+    keep_every: int | None = None
     on_poll: Callable[[Job, Path], None] = lambda job, folder: None
     stopping: threading.Event = field(default_factory=threading.Event)
     grace: float = 30.0
@@ -118,6 +120,8 @@ class TrainingProcesses:
         if started:
             return [*first, self.data, "--resume", str(folder), *device, *workers]
         save = ["--save-every", str(self.save_every)]
+        if self.keep_every is not None and not job.held_out:
+            save += ["--keep-every", str(self.keep_every)]
         return [*first, self.data, *job.options, *device, *workers, *save, *rest]
 
     def cache_of(self, job: Job) -> str:

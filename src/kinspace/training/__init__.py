@@ -1,8 +1,11 @@
-"""Training: from a recipe to a run folder. `train` is the way in; `loop` is the story."""
+"""Training: from a recipe to a run folder.
 
-from kinspace.training.search_space import parse_range
+`train` trains one model, `tune` searches for better options of a recipe. Read trainer.py first,
+then data_parts.py (the data), components.py (the recipe), loop.py and step.py.
+"""
+
 from kinspace.training.settings import RunSettings
 from kinspace.training.trainer import resume_training, train
-from kinspace.training.tuner import Search, tune
+from kinspace.training.tuner import TuneResult, parse_range, tune
 
-__all__ = ["RunSettings", "Search", "parse_range", "resume_training", "train", "tune"]
+__all__ = ["RunSettings", "TuneResult", "parse_range", "resume_training", "train", "tune"]

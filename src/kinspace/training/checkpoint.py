@@ -1,8 +1,7 @@
-"""Checkpoints in one file each, written so that no crash can leave half of one.
+"""Checkpoints: one safetensors file each, written atomically.
 
-A checkpoint is a safetensors file: tensors by name, and the rest (step, positions, best so far) as
-JSON in its header. It is written in one piece (`kinspace._core.atomic_files`): after a power cut
-there is the old file or the new one. Nothing in it is code; loading never runs any.
+Tensors by name; the rest (step, positions, best validation) as JSON in the header. After a crash
+there is the old file or the new one (`kinspace._core.atomic_files`). Reading runs no code.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _HEADER = "kinspace"
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Write tensors by name and a JSON-like state to one file, in one piece.
+    """Write tensors by name, and a state of JSON's types.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +32,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[s
     ...     read_checkpoint(Path(folder) / "last")
     ({'x': tensor([1., 1.])}, {'step': 3})
     """
-    # own memory each: safetensors refuses views of one tensor
+    # memory of their own: safetensors refuses views of one tensor
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     header = {_HEADER: json.dumps(state)}
 
@@ -44,7 +43,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[s
 def read_checkpoint(
     path: Path, device: str | torch.device = "cpu"
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_checkpoint` wrote; a ValueError if it is something else."""
+    """The tensors and the state that `write_checkpoint` wrote; a ValueError for other files."""
     try:
         with safe_open(path, "pt", device=str(device)) as file:  # type: ignore[no-untyped-call]
             header = file.metadata() or {}
@@ -52,9 +51,7 @@ def read_checkpoint(
     except FileNotFoundError:
         raise ValueError(f"{path}: expected a checkpoint, got no such file") from None
     except (SafetensorError, OSError) as error:
-        raise ValueError(
-            f"{path}: expected a checkpoint, got a file that is none: {error}"
-        ) from None
+        raise ValueError(f"{path}: expected a checkpoint, got another file: {error}") from None
     if _HEADER not in header:
         raise ValueError(f"{path}: expected a checkpoint of kinspace, got other safetensors")
     return tensors, json.loads(header[_HEADER])

@@ -1,9 +1,8 @@
-"""From a recipe to what the loop needs. Nothing deeper than this file sees a recipe."""
+"""The components of a training, made from a recipe: model, optimizer, objective, sampler, plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,23 +24,25 @@ from kinspace.training.embedding import embed_all
 from kinspace.training.loop import Plan
 from kinspace.training.optimizer import make_optimizer
 from kinspace.training.settings import RunSettings
-from kinspace.training.state import Average, State
+from kinspace.training.state import State, WeightAverage
 from kinspace.training.step import Precision, seed_everything
 
 __all__ = [
+    "init_head",
     "make_model",
     "make_plan",
     "make_state",
     "original_densities",
     "supports_channels_last",
     "transform_settings",
+    "warm_start_recipe",
 ]
 
-_CALIBRATION = 512  # pictures to measure the first norm on
+_CALIBRATION = 512  # pictures to measure the norm of the embeddings before training
 
 
 def make_model(recipe: Recipe, *, seed: int) -> Embedder:
-    """The embedder of a recipe, its random weights by the seed."""
+    """The embedder of a recipe; the seed draws its random weights."""
     part = recipe.model
     model = make_embedder(
         {
@@ -81,9 +82,9 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
 def supports_channels_last(model: nn.Module, device: torch.device) -> bool:
     """Whether the model can be trained in channels-last memory.
 
-    Not on a CPU with a strided 1x1 convolution of fewer channels than a vector has numbers: oneDNN
-    writes beyond its memory in that gradient (seen with torch 2.15 and oneDNN 3.13 on AVX2, for 1
-    to 7 channels), and the process crashes later, or not.
+    It cannot on a CPU if it has a strided 1x1 convolution with fewer channels than a SIMD vector
+    holds: oneDNN writes beyond its memory in that gradient (torch 2.15 with oneDNN 3.13 on AVX2,
+    for 1 to 7 channels), which may crash the process later.
 
     >>> supports_channels_last(nn.Conv2d(4, 8, 1, stride=2), torch.device("cpu"))
     False
@@ -98,9 +99,9 @@ def supports_channels_last(model: nn.Module, device: torch.device) -> bool:
 
 
 def transform_settings(recipe: Recipe, model: nn.Module) -> TransformSettings:
-    """The recipe's transform, what it leaves open as the backbone was made for.
+    """The recipe's transform; what it leaves open is what the backbone expects.
 
-    The square before the crop is 8/7 of the crop (256 for 224), as usual.
+    The square before the crop is by default 8/7 of the crop: 256 for 224.
     """
     part, wanted = recipe.transform, getattr(model, "preprocessing", None)
     defaults = TransformSettings()
@@ -117,8 +118,8 @@ def transform_settings(recipe: Recipe, model: nn.Module) -> TransformSettings:
     )
 
 
-def make_plan(recipe: Recipe, settings: RunSettings) -> Plan:
-    """The numbers of the loop."""
+def make_plan(recipe: Recipe, settings: RunSettings, *, steps_before: int = 0) -> Plan:
+    """The plan of a phase. steps_before: the steps of the warm start before it."""
     schedule, optimizer = recipe.schedule, recipe.optimizer
     return Plan(
         steps=schedule.steps,
@@ -133,19 +134,18 @@ def make_plan(recipe: Recipe, settings: RunSettings) -> Plan:
         clip_norm=optimizer.clip_norm,
         clip_value=optimizer.clip_value,
         micro_batch=settings.micro_batch,
-        refresh=0 if recipe.index is None else recipe.index.refresh,
-        validate=recipe.validation.every,
-        log=settings.log,
-        save=settings.save,
+        refresh_every=0 if recipe.index is None else recipe.index.refresh,
+        validate_every=recipe.validation.every,
+        log_every=settings.log_every,
+        save_every=settings.save_every,
+        keep_every=settings.keep_every or 0,
+        steps_before=steps_before,
         seed=settings.seed,
     )
 
 
-def warm_start(recipe: Recipe) -> Recipe:
-    """The recipe of the phase before: its softmax for the steps it says, on random batches.
-
-    They are as large as those of the run, so that a step is as much work as one of the run's own.
-    """
+def warm_start_recipe(recipe: Recipe) -> Recipe:
+    """The recipe of the warm start: a softmax loss, on random batches of the same size."""
     part = recipe.warm_start
     table: dict[str, Any] = recipe.to_dict() | {
         "loss": {"name": part.loss},
@@ -164,11 +164,11 @@ def warm_start(recipe: Recipe) -> Recipe:
     return Recipe.from_dict(table)
 
 
-def start_head(recipe: Recipe, model: nn.Module, train: DataPart, *, batch_size: int = 128) -> None:
-    """How the embedding layer of an Embedder starts, and the norm embeddings of free length have.
+def init_head(recipe: Recipe, model: nn.Module, train: DataPart, *, batch_size: int = 128) -> None:
+    """Initialize the embedding layer of an Embedder, and the norm of unnormalized embeddings.
 
-    Where they are normalized, the scale of the layer is left alone: with a smaller one each step of
-    the optimizer would turn it farther.
+    The layer of normalized embeddings keeps its scale: with a smaller scale each step of the
+    optimizer would rotate it further.
     """
     part = recipe.model
     if not isinstance(model, Embedder) or part.dim is None:
@@ -184,9 +184,10 @@ def start_head(recipe: Recipe, model: nn.Module, train: DataPart, *, batch_size:
 
 
 def original_densities(model: nn.Module, train: DataPart, *, batch_size: int = 128) -> Tensor:
-    """Mean squared distance of each class's features to their mean, before the embedding layer.
+    """The mean squared distance of each class's features to their mean.
 
-    The features have length 1, as the embeddings that density adaptivity compares them with.
+    The features are those before the embedding layer, normalized as are the embeddings that density
+    adaptivity compares them with.
     """
     features = unit(_features(model, train, batch_size))
     labels = train.dataset.labels.to(features.device)
@@ -196,19 +197,19 @@ def original_densities(model: nn.Module, train: DataPart, *, batch_size: int = 1
     return (class_sums(offsets, labels, count) / sizes).float()
 
 
-def _features(model: nn.Module, feed: DataPart, batch_size: int) -> Tensor:
-    """Pooled features of an Embedder; of any other model the embeddings themselves."""
-    return embed_all(model, feed, batch_size=batch_size, what="features")
+def _features(model: nn.Module, part: DataPart, batch_size: int) -> Tensor:
+    """The pooled features of an Embedder; the embeddings of any other model."""
+    return embed_all(model, part, batch_size=batch_size, what="features")
 
 
 def make_objective(
     recipe: Recipe, *, num_classes: int, dim: int, seed: int, original: Tensor | None
 ) -> Objective:
-    """The loss and its weighted regularizers, their random parameters by the seed."""
+    """The loss and its weighted regularizers; the seed draws their random parameters."""
     seed_everything(seed, 1)
     options = dict(recipe.loss.options)
     if getattr(LOSSES[recipe.loss.name], "takes", None) == "clusters":
-        options.setdefault("reduction", "none")  # the sampler chooses its seeds by these losses
+        options.setdefault("reduction", "none")  # the sampler draws seed clusters by these losses
     loss = make_loss(recipe.loss.name, options, num_classes=num_classes, dim=dim)
     return Objective(
         loss,
@@ -235,7 +236,7 @@ def make_state(
     dim: int,
     original: Tensor | None = None,
 ) -> State:
-    """All the moving parts of a training at its first step."""
+    """The state of a training before its first step."""
     device, seed = train.device, settings.seed
     if device.type == "cuda" and world_size() > 1:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
@@ -276,7 +277,7 @@ def make_state(
         sampler=sampler,
         loader=train.batches(sampler, train=True, seed=seed),
         index=index,
-        average=None if part.ema is None else Average(model, part.ema),
+        average=None if part.ema is None else WeightAverage(model, part.ema),
     )
 
 
@@ -290,8 +291,3 @@ def _sampler(recipe: Recipe, labels: Tensor, index: ClusterIndex | None, seed: i
     if index is not None:
         return neighborhoods(index, **options)
     return SAMPLERS[recipe.sampler.name](labels, **options)
-
-
-def without_search(recipe: Recipe) -> Recipe:
-    """The recipe without what it has for other runs: for a search, for another backbone."""
-    return replace(recipe, tune={}, fine_tuning={})

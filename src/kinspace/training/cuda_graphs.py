@@ -1,10 +1,10 @@
-"""A model's forward and backward pass as CUDA graphs: launched as a whole, not kernel by kernel.
+"""A model's forward and backward pass as CUDA graphs, which launch all kernels with one call.
 
-A small net, or a small batch on a large GPU, waits for the host that launches its kernels. A graph
-is recorded once and replayed with one call: on an H200 our small net at 96 pixels trains 1.8 times
-as fast. It is for one shape of input; other batches (a last, smaller one) go through the model as
-it is. The output is the graph's own memory, and so are the gradients: the next batch overwrites
-them, so that gradients of several batches do not add up.
+A small net, or a small batch on a large GPU, waits for the host to launch its kernels. A graph is
+recorded once and replayed: on an H200 the `small` backbone at 96 pixels trains 1.8 times as fast.
+It holds for one shape of input; other batches (a last, smaller one) run without it. The output and
+the gradients are memory of the graph, which the next batch overwrites: gradients of several batches
+cannot be accumulated.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Graphed"]
 
 
 class Graphed(nn.Module):
-    """The model, recorded with the first batch it is given in training. Shares its parameters.
+    """The model, recorded with its first training batch. Shares the model's parameters.
 
-    For models of ours: what a user's module does on the host in each pass would not be repeated.
+    Only for an Embedder: what another module computes on the host would not be repeated.
     """
 
     def __init__(self, model: nn.Module, precision: Precision) -> None:
@@ -43,20 +43,20 @@ class Graphed(nn.Module):
         return embeddings
 
     def _record(self, inputs: Tensor) -> None:
-        # recording runs the model some times: what that moves (batch norm) is put back
+        # recording runs the model several times: restore what that changes (batch norm)
         kept = {name: value.clone() for name, value in self.model.state_dict().items()}
         try:
-            # a cast of a weight that is kept for later would be outside of the graph
+            # a cached cast of a weight would be outside of the graph
             with self._precision.autocast(cache=False):
                 self._recorded = torch.cuda.make_graphed_callables(
                     _Inner(self.model), (inputs.clone(),), allow_unused_input=True
                 )
         except RuntimeError as error:
             warnings.warn(
-                f"the model cannot be recorded as a CUDA graph ({error}); it runs as it is",
+                f"the model cannot be recorded as a CUDA graph ({error}); it runs without",
                 stacklevel=2,
             )
-        # recorded on a stream of its own: newer versions of torch warn at each later backward
+        # the graph has its own stream, about which newer versions of torch warn at each backward
         quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
         if quiet is not None:
             quiet(False)
@@ -66,7 +66,7 @@ class Graphed(nn.Module):
 
 
 class _Inner(nn.Module):
-    """Holds the model: recording replaces the forward of the module it is given, here this one."""
+    """Recording replaces the forward of the module it is given: this one, not the model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""From a name or a folder to the parts of a training: opened, checked, split, cached.
+"""The parts of a data set that a training uses: split, checked and cached.
 
-Every picture is read before the first step. One that cannot be is an error with the whole list, or
-is left out, said, and written down.
+Every picture is read before the first step. Pictures that cannot be read are an error that lists
+all of them; with `skip_bad` they are left out, and run.json lists them.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from kinspace.training.settings import SPLITS, RunSettings
 
 __all__ = ["DataPart", "DataParts", "embedding_dim", "prepare", "split_names"]
 
-_TESTED = 0.25  # of each class's pictures, in a stratified split
+_TEST_FRACTION = 0.25  # of each class's pictures, in a stratified split
 
 
 @dataclass(frozen=True, eq=False)
 class DataPart:
-    """A part of the data and how it is read: from a cache, or from its files by workers.
+    """A part of the data and the way it is read: from a cache, or from files by worker processes.
 
-    settings: None for inputs that are tensors already, which are passed on as they are.
+    settings: of the transform; None for inputs that are tensors already.
     """
 
     dataset: Dataset
@@ -65,14 +65,14 @@ class DataPart:
     channels_last: bool = False
 
     def part(self, dataset: Dataset) -> DataPart:
-        """The feed of a part of this one's data set, out of the same cache."""
+        """A part of this part, with the same cache."""
         cache = None if self.cache is None else self.cache.part(dataset, self.dataset)
         return replace(self, dataset=dataset, cache=cache)
 
     def batches(
         self, batches: IndexBatches, *, train: bool, seed: int = 0
     ) -> CachedLoader | PictureLoader:
-        """The loader for these batches of indices."""
+        """A loader of these batches of indices; train: with random crops."""
         if self.cache is not None and self.settings is not None:
             return CachedLoader(
                 self.cache,
@@ -91,13 +91,13 @@ class DataPart:
         )
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
-        """This process's share of all samples, a contiguous run of them."""
-        yield from self.batches(self._mine(batch_size), train=False)
+        """This process's share of all samples, in their order."""
+        yield from self.batches(self._own_share(batch_size), train=False)
 
     def squares(self, batch_size: int) -> Iterator[Tensor]:
-        """The same share as whole uint8 squares on the device."""
-        assert self.settings is not None  # `DataParts.require_views` has said so
-        batches = self._mine(batch_size)
+        """The same share as uint8 squares on the device, before the crop."""
+        assert self.settings is not None  # `DataParts.require_views` checks it
+        batches = self._own_share(batch_size)
         if self.cache is not None:
             for batch in batches:
                 yield self.cache.squares(batch).to(self.device)
@@ -108,7 +108,7 @@ class DataPart:
             ):
                 yield loaded.images
 
-    def _mine(self, batch_size: int) -> list[list[int]]:
+    def _own_share(self, batch_size: int) -> list[list[int]]:
         return sequential_batches(
             len(self.dataset), batch_size, rank=rank(), world_size=world_size()
         )
@@ -116,7 +116,7 @@ class DataPart:
 
 @dataclass(frozen=True, eq=False)
 class DataParts:
-    """What to train on, to choose by and to judge by, and what was left out on the way."""
+    """The parts to train on, to choose the model by, and to test on; the unreadable pictures."""
 
     train: DataPart
     validation: DataPart | None
@@ -124,19 +124,23 @@ class DataParts:
     skipped: tuple[tuple[str, str], ...] = ()  # name and reason
 
     def require_views(self, views: int) -> None:
-        """Several views at test are crops of pictures: an error where there are none."""
+        """Several views a test picture are crops: a ValueError for inputs that are no pictures."""
         if views > 1 and self.train.settings is None:
             raise ValueError(f"test.views: expected 1, inputs are no pictures, got {views}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Classes and pictures of each part, and what was left out, for run.json."""
-        feeds = {"train": self.train, "validation": self.validation, "test": self.test}
-        there = {part: feed.dataset for part, feed in feeds.items() if feed is not None}
+        """Classes and number of pictures of each part, and what was left out, for run.json."""
+        datasets = {name: part.dataset for name, part in self.by_name().items()}
         return {
-            "classes": {part: list(dataset.class_names) for part, dataset in there.items()},
-            "pictures": {part: len(dataset) for part, dataset in there.items()},
+            "classes": {name: list(dataset.class_names) for name, dataset in datasets.items()},
+            "pictures": {name: len(dataset) for name, dataset in datasets.items()},
             "skipped": [list(bad) for bad in self.skipped],
         }
+
+    def by_name(self) -> dict[str, DataPart]:
+        """The parts that exist, by their names."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: part for name, part in parts.items() if part is not None}
 
 
 def prepare(
@@ -147,7 +151,7 @@ def prepare(
     *,
     validation: float,
 ) -> DataParts:
-    """Read all pictures, and cut the set into parts (module docstring)."""
+    """Read all pictures, and split the data set into parts (see the module's docstring)."""
     device = settings.on_device()
     if isinstance(dataset.pictures, SampleInputs):
         return _parts(dataset, split, settings, validation, DataPart(dataset, None, device))
@@ -180,19 +184,22 @@ def _parts(
     skipped: tuple[tuple[str, str], ...] = (),
 ) -> DataParts:
     train, held_out, test = split_names(dataset, name, validation=validation, seed=settings.seed)
-    feeds = [None if part is None else whole.part(part) for part in (train, held_out, test)]
-    assert feeds[0] is not None
-    return DataParts(feeds[0], feeds[1], feeds[2], skipped)
+    return DataParts(
+        whole.part(train),
+        None if held_out is None else whole.part(held_out),
+        None if test is None else whole.part(test),
+        skipped,
+    )
 
 
 def split_names(
     dataset: Dataset, name: str, *, validation: float, seed: int
 ) -> tuple[Dataset, Dataset | None, Dataset | None]:
-    """Train, validation (if any) and test (if any) parts by the name of a split.
+    """The train, validation (or None) and test (or None) part, by the name of a split.
 
-    zero_shot: the first half of the classes trains. official: the parts the set came with.
-    stratified: a quarter of each class's pictures tests. all: nothing tests. The validation classes
-    are a fraction of the training classes; at least two, so that there is something to confuse.
+    zero_shot: train on the first half of the classes, test on the others. official: the parts of
+    the data set. stratified: test on a quarter of each class's pictures. all: no test part. The
+    validation classes are a fraction of the training classes, at least two of them.
 
     >>> from kinspace.data import digits_dataset
     >>> parts = split_names(digits_dataset(), "zero_shot", validation=0.4, seed=0)
@@ -206,7 +213,7 @@ def split_names(
     elif name == "official":
         train, test = _both(official(dataset))
     elif name == "stratified":
-        train, test = _both(stratified(dataset, _TESTED, seed=seed))
+        train, test = _both(stratified(dataset, _TEST_FRACTION, seed=seed))
     elif name != "all":
         raise ValueError(f"split: expected one of {', '.join(SPLITS)}, got {name!r}")
     if not validation or train.num_classes < 4:
@@ -216,10 +223,10 @@ def split_names(
     return inner.train, inner.validation, test
 
 
-def embedding_dim(model: nn.Module, feed: DataPart) -> int:
-    """The length of the model's embeddings, found by asking it."""
-    model.to(feed.device).eval()
-    batch = next(feed.in_order(2))
+def embedding_dim(model: nn.Module, part: DataPart) -> int:
+    """The dimension of the model's embeddings, by embedding two samples."""
+    model.to(part.device).eval()
+    batch = next(part.in_order(2))
     with torch.no_grad():
         vectors = model(batch.images)
     if not isinstance(vectors, Tensor) or vectors.ndim != 2:
@@ -245,8 +252,8 @@ def _cache(
     where = settings.cache
     readers = None if settings.workers is None else max(settings.workers, 1)
     if where == "auto":
-        where = _affordable(needed, device)
-    if where == "none":  # then nothing reads the pictures before the first step but this
+        where = _fastest_place(needed, device)
+    if where == "none":  # otherwise making the cache checks them
         require_readable(dataset, check(dataset, duplicates=False, workers=readers))
         return None
     if where not in ("memory", "gpu"):
@@ -255,8 +262,8 @@ def _cache(
     return cache.to(device) if where == "gpu" and device.type == "cuda" else cache
 
 
-def _affordable(needed: int, device: torch.device) -> str:
-    """The fastest place that a cache of so many bytes leaves half free."""
+def _fastest_place(needed: int, device: torch.device) -> str:
+    """The fastest place of which a cache of so many bytes takes at most half."""
     shared = Path("/dev/shm")
     free = shutil.disk_usage(shared).free if shared.exists() else needed
     pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

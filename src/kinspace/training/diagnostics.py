@@ -1,10 +1,10 @@
-"""Warnings in plain words: what goes wrong in metric learning, seen from a few numbers.
+"""Warnings about trainings that go wrong, from a few statistics of the batches.
 
-collapse       embeddings all point one way: mean cosine of two samples above 0.999
-stuck          the loss stays within 1 % of the margin, its value where all embeddings are one
+collapse       all embeddings point in one direction: the mean cosine of two samples is above 0.999
+stuck          the loss stays within 1 % of the margin, its value where all embeddings are equal
 no gradient    NRA: most anchors have a negative as their nearest sample (r- = 0), or a positive
                as their farthest (r+ = 1), where its gradient is 0
-norms          unnormalized embeddings grow beyond a hundred times their first length
+norms          unnormalized embeddings grow beyond a hundred times their first norm
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from torch import Tensor, nn
 from kinspace._core.normalization import unit
 from kinspace.losses import NRA, Contrastive, Triplet, rank_statistics
 
-__all__ = ["Watch", "few_pictures", "statistics"]
+__all__ = ["Diagnostics", "batch_statistics", "small_classes_warning"]
 
-_COLLAPSED = 0.999  # a net that has not learnt yet is often at 0.98
-_PATIENCE = 5  # windows in a row before a warning is given
+_COLLAPSED = 0.999  # an untrained net is often at 0.98
+_PATIENCE = 5  # rows in succession before a warning
 
 
-def few_pictures(sizes: Sequence[int], asked: int) -> str | None:
-    """A warning if most classes have fewer samples than a batch asks of each.
+def small_classes_warning(sizes: Sequence[int], samples: int) -> str | None:
+    """A warning if most classes have fewer samples than a batch takes of each class.
 
-    >>> few_pictures([2, 3, 9], 4)
-    '2 of 3 classes have fewer than 4 pictures, those a batch takes of each: they are taken whole'
+    >>> small_classes_warning([2, 3, 9], 4)
+    '2 of 3 classes have fewer than 4 pictures, the number that a batch takes of each class'
     """
-    few = sum(size < asked for size in sizes)
+    few = sum(size < samples for size in sizes)
     if few * 2 <= len(sizes):
         return None
     return (
-        f"{few} of {len(sizes)} classes have fewer than {asked} pictures, those a batch takes of "
-        "each: they are taken whole"
+        f"{few} of {len(sizes)} classes have fewer than {samples} pictures, the number that a "
+        "batch takes of each class"
     )
 
 
 @torch.no_grad()
-def statistics(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[str, Tensor]:
-    """Numbers of one batch worth keeping: norm, mean cosine, and NRA's fractions.
+def batch_statistics(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[str, Tensor]:
+    """Statistics of a batch: the mean norm, the mean cosine, and the fractions of NRA.
 
-    >>> found = statistics(torch.eye(2), torch.tensor([0, 1]), nn.Identity())
+    >>> found = batch_statistics(torch.eye(2), torch.tensor([0, 1]), nn.Identity())
     >>> found["norm"], found["cosine"]
     (tensor(1.), tensor(0.))
     """
     count = len(embeddings)
     mean = unit(embeddings).mean(0)
-    # the mean over all ordered pairs, without the pairs of a sample with itself
+    # the mean over all ordered pairs of two different samples
     cosine = (mean.square().sum() * count - 1) / max(count - 1, 1)
     found = {"norm": torch.linalg.vector_norm(embeddings, dim=1).mean(), "cosine": cosine}
     if isinstance(loss, NRA):
@@ -58,30 +58,31 @@ def statistics(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dict[str,
     return found
 
 
-class Watch:
-    """Looks at each logged row and gives each warning once.
+class Diagnostics:
+    """Checks each row of metrics; gives each warning once.
 
-    >>> watch = Watch(nn.Identity())
-    >>> [watch.look({"cosine": 0.9995, "norm": 1.0, "loss": 1.0}) for _ in range(6)][-2]
+    >>> diagnostics = Diagnostics(nn.Identity())
+    >>> [diagnostics.check({"cosine": 0.9995, "norm": 1.0, "loss": 1.0}) for _ in range(6)][-2]
     ['the embeddings have collapsed: two samples have a mean cosine of 0.9995; ...']
     """
 
     def __init__(self, loss: nn.Module) -> None:
-        self._idle = _idle_value(loss)
+        self._stuck_value = _collapsed_loss(loss)
         self._first_norm: float | None = None
-        self._in_a_row: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
-    def look(self, row: Mapping[str, Any]) -> list[str]:
-        """The warnings that are due after one more row."""
+    def check(self, row: Mapping[str, Any]) -> list[str]:
+        """The warnings that are due after this row."""
         found = {}
         if row.get("cosine", 0.0) > _COLLAPSED:
             found["collapse"] = (
                 f"the embeddings have collapsed: two samples have a mean cosine of "
-                f"{row['cosine']:.4f}; lower the learning rate, or take another loss"
+                f"{row['cosine']:.4f}; lower the learning rate, or use another loss"
             )
-        if self._idle is not None and abs(row["loss"] - self._idle) < 0.01 * abs(self._idle):
+        stuck = self._stuck_value
+        if stuck is not None and abs(row["loss"] - stuck) < 0.01 * abs(stuck):
             found["stuck"] = (
-                f"the loss stays at {self._idle:.4g}, its value when nothing is learnt; lower the "
+                f"the loss stays at {stuck:.4g}, its value when nothing is learned; lower the "
                 "learning rate, mine less hard, or warm up"
             )
         if row.get("nearest_is_negative", 0.0) > 0.5:
@@ -103,12 +104,12 @@ class Watch:
                 f"the embeddings' norm has grown from {self._first_norm:.3g} to {norm:.3g}; lower "
                 "the learning rate or raise norm_weight"
             )
-        self._in_a_row = {name: self._in_a_row.get(name, 0) + 1 for name in found}
-        return [text for name, text in found.items() if self._in_a_row[name] == _PATIENCE]
+        self._counts = {name: self._counts.get(name, 0) + 1 for name in found}
+        return [text for name, text in found.items() if self._counts[name] == _PATIENCE]
 
 
-def _idle_value(loss: nn.Module) -> float | None:
-    """The loss of a batch whose embeddings are all one, where that is the margin."""
+def _collapsed_loss(loss: nn.Module) -> float | None:
+    """The loss of a batch whose embeddings are all equal, for losses where that is the margin."""
     if isinstance(loss, Triplet) and loss.reduction != "sum":
         return float(loss.margin)
     if isinstance(loss, Contrastive) and loss.reduction == "mean_each":

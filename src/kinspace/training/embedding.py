@@ -27,11 +27,11 @@ def embed_all(
     what: str = "test",
     progress: Callable[[int, int], object] | None = None,
 ) -> Tensor:
-    """The embeddings of a whole part by the frozen model, (samples, dim) in float32.
+    """The embeddings of a whole part by the model in eval mode, (samples, dim) in float32.
 
-    Several processes embed a share each and have all of them in the end. views: the mean over so
-    many random crops instead of the middle one. what: "test", of length 1; "training", as the loss
-    sees them; or "features", before the embedding layer. Only an Embedder knows the difference.
+    Several processes embed a share each; all return the whole. views: the mean over so many random
+    crops instead of the center crop. what: "test", normalized; "training", as the loss sees them;
+    or "features", before the embedding layer. Models other than Embedder have one kind only.
     progress: called with the number of samples done and of all.
     """
     checks.choice("what", what, ("test", "training", "features"))

@@ -1,11 +1,11 @@
-"""Measures on the test part at the end of a training, beside what costs nothing.
+"""The evaluation at the end of a training: retrieval on the test part, beside two baselines.
 
     pixels      the pictures themselves, averaged down to 32 x 32
     untrained   the features of the same backbone before the first step
     final       the model after the last step
     selected    the model that was best on the validation classes; the one that is kept
 
-Nothing here has been chosen by the test part.
+Nothing here is chosen by the test part.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kinspace.evaluation.retrieval import retrieval_by_roles
 from kinspace.training.data_parts import DataPart
 from kinspace.training.embedding import embed_all
 
-__all__ = ["Pixels", "final_results"]
+__all__ = ["Pixels", "evaluate_weights"]
 
 
 class Pixels(nn.Module):
-    """The picture as its own embedding, at most `side` pixels wide; other inputs as they are.
+    """The picture as its own embedding, at most `side` pixels wide; other inputs unchanged.
 
     >>> import torch
     >>> Pixels(2)(torch.ones(1, 3, 8, 8)).shape
@@ -41,7 +41,7 @@ class Pixels(nn.Module):
         return inputs.float().flatten(1)
 
 
-def final_results(
+def evaluate_weights(
     model: nn.Module,
     weights: Mapping[str, Mapping[str, Tensor]],
     test: DataPart,
@@ -50,7 +50,7 @@ def final_results(
     views: int = 1,
     batch_size: int = 128,
 ) -> tuple[dict[str, Any], Tensor]:
-    """Retrieval measures of pixels and of each set of weights; "untrained" by its features.
+    """Retrieval measures of each set of weights and of pixels; "untrained" by its features.
 
     Returns the embeddings of the last set of weights as well.
     """

@@ -1,8 +1,8 @@
-"""What a training tells: metrics.jsonl always, a progress line or plain lines, TensorBoard.
+"""The log of a training: rows of metrics in metrics.jsonl and TensorBoard, progress on stderr.
 
 Losses stay on the device until a row is due, so that no step waits for the one before it. Then the
-whole window is read at once: its mean is the row, and the first step that is not finite ends the
-run with the name of its batch.
+losses of all steps since the last row are read at once: the row has their mean. The first step
+whose loss is not finite ends the run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -19,22 +19,30 @@ import torch
 from torch import Tensor
 
 from kinspace._core.atomic_files import write_atomically
+from kinspace.distributed import is_main_process
 
 __all__ = [
-    "Lines",
+    "LossWindow",
     "MetricsFile",
+    "NoProgress",
     "NotFinite",
-    "ProgressLine",
-    "Reporter",
-    "Window",
+    "PlainProgress",
+    "Progress",
+    "ProgressBar",
+    "make_progress",
     "read_metrics",
+    "require_tensorboard",
+    "tensorboard_writer",
 ]
 
 Row = Mapping[str, Any]
 
 
 class NotFinite(RuntimeError):
-    """A step whose loss is NaN or infinite, or the weights after it; the samples of its batch."""
+    """The loss of a step, or the weights after it, are NaN or infinite.
+
+    step: its number, from 1. indices: the samples of its batch.
+    """
 
     def __init__(self, step: int, indices: list[int], *, what: str = "loss of") -> None:
         self.step = step
@@ -42,10 +50,10 @@ class NotFinite(RuntimeError):
         super().__init__(f"not finite: the {what} step {step}")
 
 
-class Window:
-    """The loss parts of the steps since the last row, unread.
+class LossWindow:
+    """The losses of the steps since the last row, still on the device.
 
-    >>> window = Window()
+    >>> window = LossWindow()
     >>> window.add(1, {"loss": torch.tensor(2.0)}, torch.tensor([0]))
     >>> window.add(2, {"loss": torch.tensor(4.0)}, torch.tensor([1]))
     >>> window.read()
@@ -56,13 +64,24 @@ class Window:
         self._steps: list[tuple[int, dict[str, Tensor], Tensor]] = []
 
     def add(self, step: int, parts: dict[str, Tensor], indices: Tensor) -> None:
-        """Keep the parts of one step."""
+        """Add the loss of a step by its parts, and the samples of its batch."""
         self._steps.append((step, parts, indices))
 
+    def require_finite(self) -> None:
+        """Raise `NotFinite` for the first step whose loss is not; the window stays as it is."""
+        self._table()
+
     def read(self) -> dict[str, float]:
-        """The mean of each part, in float64; waits for the device. `NotFinite` if one is not."""
+        """The mean of each part, in float64; empties the window."""
+        table = self._table()
+        names = list(self._steps[0][1]) if self._steps else []
+        self._steps.clear()
+        return dict(zip(names, table.mean(0).tolist(), strict=True)) if names else {}
+
+    def _table(self) -> Tensor:
+        """Steps by parts, on the CPU. Waits for the device."""
         if not self._steps:
-            return {}
+            return torch.empty(0, 0)
         names = list(self._steps[0][1])
         rows = [torch.stack([parts[n].float() for n in names]) for _, parts, _ in self._steps]
         table = torch.stack(rows).double().cpu()  # (steps, parts)
@@ -70,14 +89,14 @@ class Window:
         if len(bad):
             step, _, indices = self._steps[int(bad[0])]
             raise NotFinite(step, indices.tolist())
-        self._steps.clear()
-        return dict(zip(names, table.mean(0).tolist(), strict=True))
+        return table
 
 
 class MetricsFile:
-    """metrics.jsonl: one JSON object a line, each line complete on the disk before the next.
+    """metrics.jsonl: a JSON object a line, flushed line by line.
 
-    after: the step to go on from; later rows, of steps that a crash undid, are taken out.
+    after: the (phase, step) to resume from. Later rows are of steps that are done again, and are
+    removed. None: a new file.
     """
 
     def __init__(self, path: Path, *, after: tuple[int, int] | None = None) -> None:
@@ -100,7 +119,7 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All rows of a metrics.jsonl; a last line that a crash cut short is left out."""
+    """All rows of a metrics.jsonl; an incomplete last line, after a crash, is left out."""
     rows = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -110,53 +129,105 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-class Reporter(Protocol):
-    """Where the words go."""
+def require_tensorboard() -> Any:
+    """PyTorch's SummaryWriter; a ValueError where tensorboard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "tensorboard is not installed; pip install 'kinspace[tensorboard]', or leave the "
+            "option out: metrics.jsonl has the same numbers"
+        ) from None
+    return SummaryWriter
 
-    def begin(self, steps: int) -> None:
-        """A training of so many steps begins."""
 
-    def row(self, row: Row) -> None:
-        """One more row of metrics."""
+def tensorboard_writer(folder: Path) -> Callable[[Row], None]:
+    """A function that writes a row's numbers to RUN/tensorboard."""
+    writer = require_tensorboard()(str(folder / "tensorboard"))
 
-    def say(self, text: str) -> None:
-        """A sentence."""
+    def write(row: Row) -> None:
+        for name, value in row.items():
+            if name != "step" and isinstance(value, (int, float)):
+                writer.add_scalar(name, value, row["step"])
+        writer.flush()
+
+    return write
+
+
+class Progress(Protocol):
+    """Shows how far a training is."""
+
+    def start(self, steps: int) -> None:
+        """A phase of so many steps begins."""
+
+    def update(self, row: Row) -> None:
+        """Show a row of metrics."""
+
+    def message(self, text: str) -> None:
+        """Show a sentence."""
 
     def close(self) -> None:
-        """The end."""
+        """The training has ended."""
 
 
-class Lines:
-    """Plain lines, for a log file: one a row, at most one in `every` seconds."""
+def make_progress(*, quiet: bool = False) -> Progress:
+    """A bar in a terminal, lines in a log file; nothing if `quiet` or not the main process.
 
-    def __init__(self, *, stream: TextIO | None = None, every: float = 5.0) -> None:
+    >>> type(make_progress(quiet=True)).__name__
+    'NoProgress'
+    """
+    if quiet or not is_main_process():
+        return NoProgress()
+    return ProgressBar() if sys.stderr.isatty() else PlainProgress()
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def start(self, steps: int) -> None:
+        """Nothing."""
+
+    def update(self, row: Row) -> None:
+        """Nothing."""
+
+    def message(self, text: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class PlainProgress:
+    """Plain lines on stderr: a row at most every `every` seconds, and each with a validation."""
+
+    def __init__(self, *, every: float = 5.0) -> None:
         self._steps = 0
-        self._stream = stream or sys.stderr
         self._every = every
         self._last = -math.inf
 
-    def begin(self, steps: int) -> None:
-        """Rows are of so many steps."""
+    def start(self, steps: int) -> None:
+        """A phase of so many steps begins."""
         self._steps, self._last = steps, -math.inf
 
-    def row(self, row: Row) -> None:
-        """Print the row if it is time for one, or if it has a validation."""
+    def update(self, row: Row) -> None:
+        """Print the row, if it is due."""
         now = time.monotonic()
         if now - self._last < self._every and "recall@1" not in row and row["step"] < self._steps:
             return
         self._last = now
-        print(described(row, self._steps), file=self._stream, flush=True)
+        self.message(format_row(row, self._steps))
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print the sentence."""
-        print(text, file=self._stream, flush=True)
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
     def close(self) -> None:
         """Nothing to close."""
 
 
-class ProgressLine:
-    """A line that renews itself, for a terminal."""
+class ProgressBar:
+    """A bar with the newest row, for a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -168,29 +239,29 @@ class ProgressLine:
         self._steps = 0
         self._bar.start()
 
-    def begin(self, steps: int) -> None:
-        """A bar of so many steps."""
+    def start(self, steps: int) -> None:
+        """A phase of so many steps begins."""
         self._steps = steps
         self._bar.reset(self._task, total=steps, description="")
 
-    def row(self, row: Row) -> None:
-        """Renew the line."""
-        text = described(row, self._steps)
+    def update(self, row: Row) -> None:
+        """Show the row beside the bar."""
+        text = format_row(row, self._steps)
         self._bar.update(self._task, completed=row["step"], description=text)
 
-    def say(self, text: str) -> None:
-        """Print the sentence above the line."""
+    def message(self, text: str) -> None:
+        """Print the sentence above the bar."""
         self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Remove the line."""
+        """Remove the bar."""
         self._bar.stop()
 
 
-def described(row: Row, steps: int) -> str:
-    """A row of metrics in words.
+def format_row(row: Row, steps: int) -> str:
+    """A row of metrics as a line of text.
 
-    >>> described({"step": 20, "loss": 0.5, "recall@1": 0.25, "images/s": 310.0, "left": 65}, 100)
+    >>> format_row({"step": 20, "loss": 0.5, "recall@1": 0.25, "images/s": 310.0, "left": 65}, 100)
     'step 20/100  loss 0.5  Recall@1 25.0% (validation)  310 images/s  1:05 left'
     """
     own = ("step", "phase", "lr", "recall@1", "images/s", "left", "norm", "cosine", "seconds")

@@ -1,8 +1,8 @@
 """The training loop, from top to bottom.
 
-Everything it needs has been built (`kinspace.training.components`): it sees no recipe. A step is:
-learning rates, gradients of the global batch, the optimizer, and then what is due: a row in the
-log, a validation, a refresh of the cluster index, a checkpoint.
+`kinspace.training.components` builds all that it needs; it sees no recipe. A step sets the learning
+rates, computes the gradients of the global batch, and updates the weights. Then follows what is
+due: a row of metrics, a validation, a refresh of the cluster index, a checkpoint.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,22 +20,27 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kinspace.distributed import world_size
-from kinspace.evaluation import recall_at_k
+from kinspace.evaluation.retrieval import recall_at_k
 from kinspace.samplers import clusters_of
 from kinspace.training.data_parts import DataPart
-from kinspace.training.diagnostics import Watch, statistics
+from kinspace.training.diagnostics import Diagnostics, batch_statistics
 from kinspace.training.embedding import embed_all
-from kinspace.training.log import NotFinite, Reporter, Window
-from kinspace.training.optimizer import clip, schedule_factor, set_rates
+from kinspace.training.hooks import Hooks
+from kinspace.training.log import LossWindow, NotFinite
+from kinspace.training.optimizer import clip_gradients, schedule_factor, set_learning_rates
 from kinspace.training.state import Best, State
-from kinspace.training.step import Outcome, differentiate
+from kinspace.training.step import StepResult, compute_gradients
 
 __all__ = ["Plan", "Stopped", "fit"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers of a training: how long, how fast, and what is done how often (in steps)."""
+    """The numbers of a training: its length, its rates, and the steps between two events.
+
+    refresh_every: of the cluster index; 0: once an epoch. keep_every: 0: keep no checkpoints.
+    steps_before: those of the warm start, which the names of kept checkpoints count too.
+    """
 
     steps: int
     schedule: Mapping[str, Any] = field(default_factory=lambda: {"kind": "constant"})
@@ -43,57 +48,53 @@ class Plan:
     clip_norm: float | None = None
     clip_value: float | None = None
     micro_batch: int | None = None
-    refresh: int = 0  # the cluster index; 0: once an epoch
-    validate: int = 200
-    log: int = 10
-    save: int = 200
+    refresh_every: int = 0
+    validate_every: int = 200
+    log_every: int = 10
+    save_every: int = 200
+    keep_every: int = 0
+    steps_before: int = 0
     seed: int = 0
     eval_batch: int = 128
 
 
-@dataclass(frozen=True)
-class Hooks:
-    """What the loop calls: it writes no file itself."""
-
-    write_row: Callable[[dict[str, Any]], None]
-    save_last: Callable[[State], None]
-    save_best: Callable[[State], None]
-    reporter: Reporter
-    close: Callable[[], None]
-
-
 class Stopped(KeyboardInterrupt):
-    """The user asked to stop; the state is saved."""
+    """The user stopped the training; its state is saved."""
 
 
 def fit(
     state: State, plan: Plan, train: DataPart, validation: DataPart | None, hooks: Hooks
 ) -> None:
     """Train from `state.step` to the last step."""
-    window, watch, clock = Window(), Watch(state.objective.loss), _Clock()
+    window, diagnostics, clock = LossWindow(), Diagnostics(state.objective.loss), _Clock()
     if state.step == 0:
         _validate(state, plan, validation, hooks, {})
-    with _asked_to_stop() as stopping, _first_cause(window):
+    with _stop_signal() as stopping, _first_not_finite(window):
         while state.step < plan.steps:
             if state.index is not None and state.at_epoch_start:
-                _refresh(state, train, plan)
+                _refresh_index(state, train, plan)
             for batch in state.loader:
-                outcome = _step(state, plan, batch)
-                window.add(state.step, outcome.parts, outcome.indices)
-                _remember(state, outcome)
-                clock.count(len(outcome.labels))
+                result = _step(state, plan, batch)
+                window.add(state.step, result.parts, result.indices)
+                _remember_losses(state, result)
+                clock.count(len(result.labels))
                 due = _due(state.step, plan)
-                stop = _agreed(stopping.is_set(), outcome.total.device, ask=due["log"])
-                if due["log"] or stop:  # what is not finite must not be saved: it is read first
-                    row = _row(state, plan, window, outcome, clock)
+                stop = _any_process_stops(stopping.is_set(), result.total.device, ask=due["log"])
+                if due["log"] or stop:  # before a checkpoint: it must not hold NaN
+                    row = _metrics(state, plan, window, result, clock)
                     if due["validate"] or due["save"] or stop:
-                        _require_finite(state, outcome)
+                        _require_finite_weights(state, result)
                     if due["validate"]:
                         _validate(state, plan, validation, hooks, row)
                         clock.pause()
-                    _tell(row, hooks, watch)
+                    _log(row, hooks, diagnostics)
                 if due["refresh"]:
-                    _refresh(state, train, plan)
+                    _refresh_index(state, train, plan)
+                if due["keep"]:
+                    window.require_finite()
+                    _require_finite_weights(state, result)
+                    hooks.keep(state, plan.steps_before + state.step)
+                    clock.pause()
                 if due["save"] or stop:
                     hooks.save_last(state)
                     clock.pause()
@@ -104,29 +105,28 @@ def fit(
 
 
 @contextmanager
-def _first_cause(window: Window) -> Iterator[None]:
-    """Blame what fails after a step that was not finite on that step."""
+def _first_not_finite(window: LossWindow) -> Iterator[None]:
+    """Raise `NotFinite` in place of an error that follows from an earlier loss that was not."""
     try:
         yield
     except NotFinite:
         raise
     except (RuntimeError, ValueError):
-        window.read()
+        window.require_finite()
         raise
 
 
-def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> Outcome:
-    """One step of the optimizer; counts it."""
+def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> StepResult:
+    """One step of the optimizer."""
     model, objective, optimizer = state.model, state.objective, state.optimizer
-    resting = ("backbone",) if state.step < plan.freeze_backbone else ()
-    set_rates(
-        optimizer, schedule_factor(state.step, steps=plan.steps, **plan.schedule), resting=resting
-    )
+    frozen = ("backbone",) if state.step < plan.freeze_backbone else ()
+    factor = schedule_factor(state.step, steps=plan.steps, **plan.schedule)
+    set_learning_rates(optimizer, factor, frozen=frozen)
     model.train()
     objective.train()
     optimizer.zero_grad(set_to_none=True)
     index = state.index if objective.takes_clusters else None
-    outcome = differentiate(
+    result = compute_gradients(
         model if state.compiled is None else state.compiled,
         objective,
         batch,
@@ -137,39 +137,42 @@ def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> Out
     )
     scaler = state.precision.scaler
     scaler.unscale_(optimizer)
-    clip(model.parameters(), norm=plan.clip_norm, value=plan.clip_value)
+    clip_gradients(model.parameters(), norm=plan.clip_norm, value=plan.clip_value)
     scaler.step(optimizer)
     scaler.update()
     if state.average is not None:
-        state.average.follow(model, step=state.step)
+        state.average.update(model, step=state.step)
     state.sampler.advance()
     state.step += 1
-    return outcome
+    return result
 
 
-def _remember(state: State, outcome: Outcome) -> None:
-    """Tell the cluster index the losses of the batch: the next neighborhoods follow them.
+def _remember_losses(state: State, result: StepResult) -> None:
+    """Pass the losses of the batch to the cluster index, which draws neighborhoods by them.
 
-    Losses without clusters tell it nothing, and all clusters are as likely to be a seed.
+    With a loss that takes no clusters there are none, and every cluster is equally likely.
     """
-    if state.index is not None and outcome.sample_losses is not None:
-        state.index.remember(outcome.indices, outcome.sample_losses)
+    if state.index is not None and result.sample_losses is not None:
+        state.index.remember(result.indices, result.sample_losses)
 
 
 def _due(step: int, plan: Plan) -> dict[str, bool]:
+    """What follows after a step."""
     last = step == plan.steps
-    validate = last or step % plan.validate == 0
-    save = last or step % plan.save == 0
+    validate = last or step % plan.validate_every == 0
+    save = last or step % plan.save_every == 0
+    keep = last or (plan.steps_before + step) % (plan.keep_every or 1) == 0
     return {
         "validate": validate,
         "save": save,
-        "log": validate or save or step % plan.log == 0 or step == 1,
-        "refresh": bool(plan.refresh) and not last and step % plan.refresh == 0,
+        "keep": bool(plan.keep_every) and keep,
+        "log": validate or save or step % plan.log_every == 0 or step == 1,
+        "refresh": bool(plan.refresh_every) and not last and step % plan.refresh_every == 0,
     }
 
 
-def _refresh(state: State, train: DataPart, plan: Plan) -> None:
-    """Cluster anew, from one pass of the frozen model."""
+def _refresh_index(state: State, train: DataPart, plan: Plan) -> None:
+    """Cluster the training part by the embeddings of the model as it is now."""
     assert state.index is not None
     embeddings = embed_all(state.model, train, batch_size=plan.eval_batch, what="training")
     state.index.refresh(embeddings, train.dataset.labels.to(embeddings.device))
@@ -178,12 +181,12 @@ def _refresh(state: State, train: DataPart, plan: Plan) -> None:
 def _validate(
     state: State, plan: Plan, validation: DataPart | None, hooks: Hooks, row: dict[str, Any]
 ) -> None:
-    """Recall@1 on the validation classes, into the row; the best model is kept."""
+    """Add Recall@1 on the validation classes to the row; save the model if it is the best."""
     if validation is None:
         if state.step == plan.steps:
             hooks.save_best(state)
         return
-    vectors = embed_all(state.judged, validation, batch_size=plan.eval_batch)
+    vectors = embed_all(state.eval_model, validation, batch_size=plan.eval_batch)
     recall = recall_at_k(vectors, validation.dataset.labels.to(vectors.device), (1,))[1]
     row["recall@1"] = recall
     if recall > state.best.recall:
@@ -191,39 +194,42 @@ def _validate(
         hooks.save_best(state)
     if not state.step:
         hooks.write_row({"step": 0, "recall@1": recall})
-        hooks.reporter.say(f"at the start: Recall@1 {recall:.1%} on the validation classes")
+        hooks.progress.message(
+            f"before the first step: Recall@1 {recall:.1%} on the validation classes"
+        )
 
 
-def _require_finite(state: State, outcome: Outcome) -> None:
-    """Neither judge nor save weights that a finite loss with an infinite gradient has spoilt."""
+def _require_finite_weights(state: State, result: StepResult) -> None:
+    """A finite loss may have an infinite gradient: such weights are neither judged nor saved."""
     weights = [p for module in (state.model, state.objective) for p in module.parameters()]
     if weights and not torch.stack([w.isfinite().all() for w in weights]).all():
-        raise NotFinite(state.step, outcome.indices.tolist(), what="weights after")
+        raise NotFinite(state.step, result.indices.tolist(), what="weights after")
 
 
-def _row(
-    state: State, plan: Plan, window: Window, outcome: Outcome, clock: _Clock
+def _metrics(
+    state: State, plan: Plan, window: LossWindow, result: StepResult, clock: _Clock
 ) -> dict[str, Any]:
-    parts = window.read()  # first: it finds what is not finite
-    found = statistics(outcome.embeddings, outcome.labels, state.objective.loss)
-    numbers = torch.stack([value.float() for value in found.values()]).tolist()
+    """A row of metrics: the losses since the last row, statistics of this batch, the speed."""
+    losses = window.read()
+    statistics = batch_statistics(result.embeddings, result.labels, state.objective.loss)
+    numbers = torch.stack([value.float() for value in statistics.values()]).tolist()
     rate = clock.rate()
     return {
         "step": state.step,
-        **parts,
+        **losses,
         "lr": max(group["lr"] for group in state.optimizer.param_groups),
-        **dict(zip(found, numbers, strict=True)),
+        **dict(zip(statistics, numbers, strict=True)),
         "images/s": rate,
-        "left": (plan.steps - state.step) * len(outcome.labels) / rate if rate else 0.0,
+        "left": (plan.steps - state.step) * len(result.labels) / rate if rate else 0.0,
     }
 
 
-def _tell(row: dict[str, Any], hooks: Hooks, watch: Watch) -> None:
+def _log(row: dict[str, Any], hooks: Hooks, diagnostics: Diagnostics) -> None:
     hooks.write_row(row)
-    hooks.reporter.row(row)
-    for warning in watch.look(row):
+    hooks.progress.update(row)
+    for warning in diagnostics.check(row):
         hooks.write_row({"step": row["step"], "warning": warning})
-        hooks.reporter.say(f"warning: {warning}")
+        hooks.progress.message(f"warning: {warning}")
 
 
 class _Clock:
@@ -250,19 +256,20 @@ class _Clock:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """An event that Ctrl-C (or a polite kill) sets; a second one stops at once."""
+def _stop_signal() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets; a second one interrupts at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield event  # signals are the main thread's business
+        yield event  # only the main thread receives signals
         return
 
-    def ask(number: int, frame: Any) -> None:
+    def set_event(number: int, frame: Any) -> None:
         if event.is_set():
             raise KeyboardInterrupt
         event.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, set_event) for number in signals}
     try:
         yield event
     finally:
@@ -270,8 +277,8 @@ def _asked_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _agreed(stop: bool, device: torch.device, *, ask: bool) -> bool:
-    """Whether to stop: several processes ask each other now and then, and stop at the same step."""
+def _any_process_stops(stop: bool, device: torch.device, *, ask: bool) -> bool:
+    """Whether to stop. Several processes exchange it, if `ask`, and stop at the same step."""
     if world_size() == 1:
         return stop
     flag = torch.tensor([float(stop)], device=device)

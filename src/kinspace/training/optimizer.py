@@ -1,14 +1,14 @@
-"""Parameters in groups with learning rates of their own, and the rates over the steps.
+"""The optimizer: parameter groups, the schedule of their learning rates, gradient clipping.
 
-A group's rate is lr * its multiplier * the schedule's factor. The factor is a function of the step
-alone: a run that goes on from a checkpoint needs no saved state for it.
+The learning rate of a group is lr * its multiplier * the schedule's factor. The factor is a
+function of the step alone, so that checkpoints hold no state of the schedule.
 
     constant   1
     step       factor ** (milestones at or before the step)
     cosine     (1 + cos(pi * step / steps)) / 2
     annealed   factor ** (step / every)
 
-each times (step + 1) / warm_up in the first `warm_up` steps.
+each multiplied with (step + 1) / warm_up in the first `warm_up` steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import nn
 
 from kinspace._core import checks
 
-__all__ = ["clip", "make_optimizer", "schedule_factor", "set_rates"]
+__all__ = ["clip_gradients", "make_optimizer", "schedule_factor", "set_learning_rates"]
 
 SCHEDULES = ("constant", "step", "cosine", "annealed")
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -38,7 +38,7 @@ def schedule_factor(
     factor: float = 0.1,
     every: int = 1000,
 ) -> float:
-    """What the learning rates are multiplied with at a step, counted from 0 (module docstring).
+    """The factor of the learning rates at a step, counted from 0 (see the module's docstring).
 
     >>> [schedule_factor(step, kind="step", steps=9, milestones=(3, 6)) for step in (2, 3, 6)]
     [1.0, 0.1, 0.010000000000000002]
@@ -67,9 +67,10 @@ def make_optimizer(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """An optimizer with a group for each role (backbone, head, loss, ...) that has parameters.
+    """An optimizer with groups for each role (backbone, head, loss, ...) that has parameters.
 
-    Vectors and single numbers (biases, norms, targets) are not decayed, nor is the loss's own.
+    Weight decay applies to the matrices of backbone and head; not to biases, norms, and the
+    parameters of the loss.
 
     >>> layer = torch.nn.Linear(2, 1)
     >>> adam = make_optimizer({"head": list(layer.parameters())}, {"head": 10.0},
@@ -88,7 +89,7 @@ def make_optimizer(
                 groups.append(
                     {"params": some, "lr": rate, "base": rate, "weight_decay": decay, "role": role}
                 )
-    # one kernel a group on a GPU; on the CPU the plain form, the same on every machine
+    # fused: one kernel per group. On the CPU the plain form gives the same bits on every machine.
     fused = all(p.is_cuda for group in groups for p in group["params"])
     if name == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=fused)
@@ -96,19 +97,19 @@ def make_optimizer(
     return made(groups, lr=lr, betas=(momentum, 0.999), fused=fused)
 
 
-def set_rates(
-    optimizer: torch.optim.Optimizer, factor: float, *, resting: Iterable[str] = ()
+def set_learning_rates(
+    optimizer: torch.optim.Optimizer, factor: float, *, frozen: Iterable[str] = ()
 ) -> None:
-    """Give every group its rate for the next step; groups of the resting roles get 0."""
-    rest = set(resting)
+    """Set the learning rate of every group for the next step; groups of frozen roles get 0."""
+    frozen = set(frozen)
     for group in optimizer.param_groups:
-        group["lr"] = 0.0 if group["role"] in rest else group["base"] * factor
+        group["lr"] = 0.0 if group["role"] in frozen else group["base"] * factor
 
 
-def clip(
+def clip_gradients(
     parameters: Iterable[nn.Parameter], *, norm: float | None = None, value: float | None = None
 ) -> None:
-    """Limit each entry of the gradients to +-value, then their common length to norm."""
+    """Clip each entry of the gradients to +-value, then their common norm to `norm`."""
     some = [p for p in parameters if p.grad is not None]
     if value is not None:
         nn.utils.clip_grad_value_(some, value)

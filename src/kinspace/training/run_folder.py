@@ -1,4 +1,4 @@
-"""The run folder of a training: a new one, or one to go on with; `kinspace.run` opens it."""
+"""The run folder of a training: a new one, or one to resume; `kinspace.run` opens it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from kinspace._core.atomic_files import clear_parts
+from kinspace._core.json_files import write_json
 from kinspace._core.text import plural
+from kinspace.distributed import broadcast_from_main, is_main_process
+from kinspace.recipes import Recipe
+from kinspace.training.checkpoint import read_checkpoint
 
-__all__ = ["FORMAT", "hardware", "new_folder", "same_run"]
+__all__ = ["FORMAT", "create_run", "hardware", "new_folder", "require_same", "resume_run"]
 
-FORMAT = 1
-# what a run that goes on has to have in common with the one that stopped
+FORMAT = 1  # of run.json and the files beside it
+# what a resumed run has to share with the run as it was started
 _SAME = ("data", "split", "classes", "recipe", "seed")
 
 
 def new_folder(out: str | Path | None, name: str) -> Path:
-    """The folder for a new run: the one named, if it is empty or new, else the next free number.
+    """Make the folder of a new run: `out`, if it is empty or new; None: runs/NAME-NUMBER.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as parent:
@@ -36,8 +41,7 @@ def new_folder(out: str | Path | None, name: str) -> Path:
         folder = Path(out)
         if (folder / "run.json").exists():
             raise ValueError(
-                f"{folder}: there is a run in it already; go on with it (--resume {folder}) or "
-                "name another folder"
+                f"{folder}: has a run already; resume it (--resume {folder}) or name another folder"
             )
         if folder.is_dir():
             clear_parts(folder)
@@ -50,19 +54,44 @@ def new_folder(out: str | Path | None, name: str) -> Path:
     return folder
 
 
-def same_run(found: Mapping[str, Any], asked: Mapping[str, Any], folder: Path) -> None:
-    """Refuse to go on with another recipe, data or seed than the run began with."""
+def create_run(out: str | Path | None, name: str, about: Mapping[str, Any], recipe: Recipe) -> Path:
+    """Make the folder of a new run, with run.json and recipe.toml; the same on every process."""
+    folder = Path(broadcast_from_main(str(new_folder(out, name)) if is_main_process() else ""))
+    if is_main_process():
+        write_json(folder / "run.json", about)
+        (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    return folder
+
+
+def resume_run(
+    out: str | Path | None, about: Mapping[str, Any]
+) -> tuple[Path, tuple[dict[str, Tensor], dict[str, Any]] | None]:
+    """The folder of a run to resume, and its last checkpoint; None: it was stopped before one."""
+    from kinspace.run import open_run
+
+    if out is None:
+        raise ValueError("resume: expected the run folder in `out`")
+    run = open_run(out)
+    require_same(run.about, about, run.folder)
+    if is_main_process():
+        clear_parts(run.folder)
+    last = run.folder / "last.safetensors"
+    return run.folder, read_checkpoint(last) if last.exists() else None
+
+
+def require_same(found: Mapping[str, Any], given: Mapping[str, Any], folder: Path) -> None:
+    """A ValueError if a run was started with another recipe, data or seed."""
     for key in _SAME:
-        there, here = _plain(found.get(key)), _plain(asked.get(key))
+        there, here = _plain(found.get(key)), _plain(given.get(key))
         if there != here:
             raise ValueError(
-                f"{folder}: is a run of another {key}: {_difference(key, there, here)}; go on with "
-                "what it began with, or start a new run in another folder"
+                f"{folder}: is a run of another {key}: {_difference(key, there, here)}; resume it "
+                "with what it was started with, or start a new run in another folder"
             )
 
 
 def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))  # tuples and lists are one
+    return json.loads(json.dumps(value))  # tuples become lists
 
 
 def _difference(key: str, there: Any, here: Any) -> str:
@@ -74,7 +103,7 @@ def _difference(key: str, there: Any, here: Any) -> str:
 
 
 def hardware(device: torch.device) -> dict[str, str]:
-    """What the run ran on, for the record."""
+    """The device and the versions of Python and PyTorch, for run.json."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
     if device.type == "cuda":
         found["device"] = torch.cuda.get_device_name(device)

@@ -1,9 +1,9 @@
-"""How to run a recipe: what belongs to the machine and the run, not to the method."""
+"""How a recipe is run: the settings of the machine and of the run, not of the method."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -12,27 +12,14 @@ from kinspace._core import checks
 from kinspace._core.device import pick_device
 from kinspace.training.step import PRECISIONS
 
-__all__ = ["RunSettings", "run_settings"]
+__all__ = ["RunSettings"]
 
 SPLITS = ("zero_shot", "official", "stratified", "all")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Options of `kinspace.train` beside the recipe.
-
-    seed: of the split, the weights, the batches and the crops.
-    device: "cpu", "cuda", "cuda:1"; by default a GPU where there is one.
-    precision: "float32", "bf16" or "fp16" for the model; by default bf16 on a GPU. The loss is
-        always in float32.
-    micro_batch: samples that go through the model at a time, where a batch does not fit.
-    cache: decoded pictures in "memory" or on the "gpu", in a folder of that name, or "none";
-        "auto" looks at what is free.
-    split: in place of the recipe's.
-    save, log: steps from one checkpoint or row of metrics to the next.
-    skip_bad: go on without pictures that cannot be read.
-    baselines: judge raw pixels and the untrained backbone too, at the end.
-    compile: the model through torch.compile. graphs: else, on a GPU, as CUDA graphs.
+    """The options of `kinspace.train` beside the recipe; `kinspace.train` describes each.
 
     >>> RunSettings(precision="half")
     Traceback (most recent call last):
@@ -46,28 +33,37 @@ class RunSettings:
     workers: int | None = None
     cache: str = "auto"
     split: str | None = None
-    save: int = 200
-    log: int = 10
+    save_every: int = 200
+    log_every: int = 10
+    keep_every: int | None = None
     skip_bad: bool = False
     baselines: bool = True
     channels_last: bool = True
     compile: bool = False
-    graphs: bool = True
+    cuda_graphs: bool = True
     tensorboard: bool = False
     quiet: bool = False
 
     def __post_init__(self) -> None:
         checks.integer("seed", self.seed, at_least=0)
-        checks.integer("save", self.save, at_least=1)
-        checks.integer("log", self.log, at_least=1)
-        if self.micro_batch is not None:
-            checks.integer("micro_batch", self.micro_batch, at_least=1)
-        if self.workers is not None:
-            checks.integer("workers", self.workers, at_least=0)
+        checks.integer("save_every", self.save_every, at_least=1)
+        checks.integer("log_every", self.log_every, at_least=1)
+        for name, least in (("keep_every", 1), ("micro_batch", 1), ("workers", 0)):
+            if getattr(self, name) is not None:
+                checks.integer(name, getattr(self, name), at_least=least)
         if self.precision is not None:
             checks.choice("precision", self.precision, PRECISIONS)
         if self.split is not None:
             checks.choice("split", self.split, SPLITS)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunSettings:
+        """The settings in a run.json; keys of other versions are ignored.
+
+        >>> RunSettings.from_dict({"seed": 3, "of_another_version": 1}).seed
+        3
+        """
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -80,15 +76,3 @@ class RunSettings:
     def in_precision(self, device: torch.device) -> str:
         """The precision of the model on a device."""
         return self.precision or ("bf16" if device.type == "cuda" else "float32")
-
-
-def run_settings(given: Mapping[str, Any]) -> RunSettings:
-    """The settings by name, as `kinspace.train` takes them.
-
-    >>> run_settings({"sed": 1})
-    Traceback (most recent call last):
-    ValueError: unknown option 'sed'; did you mean 'seed'? choose from: baselines, ...
-    """
-    for name in given:
-        checks.lookup("option", name, RunSettings.__dataclass_fields__)
-    return RunSettings(**given)

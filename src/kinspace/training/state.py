@@ -1,9 +1,9 @@
-"""All that changes in a training, and how it becomes a checkpoint and back.
+"""The state of a training, and its conversion to a checkpoint and back.
 
 A checkpoint holds everything the next step depends on: weights, centers, proxies and targets, the
 optimizer's moments, the scale of fp16, the running average of the weights, the cluster index, and
-the position in the data. What it does not hold is a function of the step: learning rates and what
-is drawn by chance. So the steps after a restart are those of a run that never stopped.
+the position in the data. Learning rates and random numbers are functions of the step and of the
+seed, and are not stored. A resumed run therefore takes the same steps as one that never stopped.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from kinspace.objective import Objective
 from kinspace.samplers import BatchSampler
 from kinspace.training.step import Precision
 
-__all__ = ["Average", "Best", "Loader", "State", "from_checkpoint", "to_checkpoint"]
+__all__ = ["Best", "Loader", "State", "WeightAverage", "from_checkpoint", "to_checkpoint"]
 
 
 class Loader(Protocol):
-    """A loader of `kinspace.data.dataloader`: an epoch of batches, and its place in the run."""
+    """A loader of `kinspace.data.dataloader`: yields an epoch of batches, and can be resumed."""
 
     def __iter__(self) -> Any:
         """(inputs, labels, indices) on the device."""
 
     def state_dict(self) -> dict[str, int]:
-        """How far the run is."""
+        """The position in the data."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there."""
+        """Continue at this position."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,15 @@ class Best:
     recall: float = -1.0
 
 
-class Average:
-    """The exponential average of a model's weights: average <- decay * average + (1 - decay) * w.
+class WeightAverage:
+    """The exponential moving average of a model's weights.
 
-    In the first steps the decay is less, (1 + step) / (10 + step), so that the start is forgotten.
+    average <- decay * average + (1 - decay) * weights. In the first steps the decay is smaller,
+    (1 + step) / (10 + step), so that the first weights do not dominate.
 
     >>> layer = nn.Linear(1, 1)
-    >>> average = Average(layer, 0.9)
-    >>> average.follow(layer, step=0)
+    >>> average = WeightAverage(layer, 0.9)
+    >>> average.update(layer, step=0)
     >>> bool(average.model.weight == layer.weight)
     True
     """
@@ -62,8 +63,8 @@ class Average:
         self.decay = decay
 
     @torch.no_grad()
-    def follow(self, model: nn.Module, *, step: int) -> None:
-        """Take in the weights after a step."""
+    def update(self, model: nn.Module, *, step: int) -> None:
+        """Add the weights after a step."""
         share = 1 - min(self.decay, (1 + step) / (10 + step))
         own, others = self.model.state_dict(), model.state_dict()
         floating = [name for name, value in own.items() if value.is_floating_point()]
@@ -83,14 +84,14 @@ class State:
     sampler: BatchSampler
     loader: Loader
     index: ClusterIndex | None = None
-    average: Average | None = None
-    compiled: nn.Module | None = None  # the same model, faster: compiled or recorded
+    average: WeightAverage | None = None
+    compiled: nn.Module | None = None  # the same model through torch.compile or CUDA graphs
     step: int = 0
     best: Best = field(default_factory=Best)
 
     @property
-    def judged(self) -> nn.Module:
-        """The model to evaluate: the average where there is one."""
+    def eval_model(self) -> nn.Module:
+        """The model to evaluate: the moving average of the weights, if there is one."""
         return self.model if self.average is None else self.average.model
 
     @property
@@ -100,7 +101,7 @@ class State:
 
 
 def to_checkpoint(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors by name, and the rest in JSON's types."""
+    """The state as tensors by name, and the rest as JSON's types."""
     tensors = {f"model.{name}": value for name, value in state.model.state_dict().items()}
     tensors |= {f"objective.{name}": value for name, value in state.objective.state_dict().items()}
     for number, parameter in enumerate(_parameters(state.optimizer)):
@@ -131,7 +132,7 @@ def to_checkpoint(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def from_checkpoint(
     state: State, tensors: Mapping[str, Tensor], rest: Mapping[str, Any], device: torch.device
 ) -> None:
-    """Put a state, built as at the start of its run, where the checkpoint was taken."""
+    """Load a checkpoint into a state that was built as at the start of the run."""
     state.model.load_state_dict(_under("model.", tensors))
     state.objective.load_state_dict(_under("objective.", tensors))
     moments: dict[int, dict[str, Tensor]] = {}
@@ -139,7 +140,7 @@ def from_checkpoint(
     for name, value in _under("optimizer.", tensors).items():
         place, _, key = name.partition(".")
         moments.setdefault(int(place), {})[key] = _laid_out_as(parameters[int(place)], value)
-    # PyTorch knows where each number belongs: Adam's step count, say, beside the parameter if fused
+    # load_state_dict puts each value on the right device, such as the step count of a fused Adam
     groups = state.optimizer.state_dict()["param_groups"]
     state.optimizer.load_state_dict({"state": moments, "param_groups": groups})
     if state.average is not None:
@@ -160,7 +161,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
-    """A fused optimizer wants moments in the memory order of the weights, channels last or not."""
+    """In the memory format of the weight (channels last or not): a fused optimizer requires it."""
     if value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -1,19 +1,19 @@
 """The gradient of one step: exact for the global batch, however it is cut.
 
-A metric loss compares samples with one another, so its gradient is not the sum of those of parts
-of the batch. But it reaches the model only through the embeddings. So:
+A metric loss compares samples with one another, so its gradient is not the sum of the gradients of
+parts of the batch. But it depends on the model only through the embeddings. The steps are:
 
-1. embed the batch, a micro-batch at a time (without a graph, if there are several);
-2. gather the embeddings of all processes, and take the gradient of the objective by them;
-3. embed each micro-batch again, with a graph, and send its rows of that gradient back;
-4. add up the model's gradients over the processes.
+1. embed the batch, one micro-batch at a time (without a graph if there are several);
+2. gather the embeddings of all processes, and compute the objective's gradient by them;
+3. embed each micro-batch again, with a graph, and backpropagate its rows of that gradient;
+4. sum the model's gradients over the processes.
 
-One micro-batch and one process is the same path with nothing to repeat and nothing to send. The
-parameters of the objective get their whole gradient in 2, on every process the same.
+With one micro-batch nothing is embedded twice; with one process nothing is gathered or summed. The
+parameters of the objective get their whole gradient in 2, the same on every process.
 
-What a model draws by chance (dropout) is drawn from the seed, the step, the process and the
-micro-batch: the same in both passes, and the same after a restart. Batch norm sees the micro-batch,
-as it would in any such scheme; its running statistics move once.
+Dropout is seeded with the run's seed, the step, the process and the micro-batch: it is the same in
+both passes, and in a resumed run. Batch norm sees one micro-batch at a time; its running statistics
+are updated once.
 """
 
 from __future__ import annotations
@@ -32,25 +32,31 @@ from kinspace.distributed import gather, rank, world_size
 from kinspace.objective import Objective
 from kinspace.training.log import NotFinite
 
-__all__ = ["Outcome", "Precision", "differentiate", "seed_everything", "still_statistics"]
+__all__ = [
+    "Precision",
+    "StepResult",
+    "compute_gradients",
+    "frozen_statistics",
+    "seed_everything",
+]
 
 PRECISIONS = ("float32", "bf16", "fp16")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a step found: all of the global batch, on the device, without a graph."""
+class StepResult:
+    """The loss and the embeddings of the global batch of a step, on the device, detached."""
 
     total: Tensor
     parts: dict[str, Tensor]
     embeddings: Tensor  # (global batch, dim), float32
     labels: Tensor
     indices: Tensor
-    sample_losses: Tensor | None  # (global batch,), of a loss that gives them
+    sample_losses: Tensor | None  # (global batch,), if the loss has them
 
 
 class Precision:
-    """Autocast for the model, and the scaling that fp16 gradients need. The loss is in float32.
+    """Autocast for the model, and the gradient scaler that fp16 needs. The loss is in float32.
 
     >>> Precision("float32", torch.device("cpu")).scale
     1.0
@@ -64,7 +70,7 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
 
     def autocast(self, *, cache: bool = True) -> AbstractContextManager[Any]:
-        """The context for the model's forward pass. cache: keep weights cast within it."""
+        """The context of the model's forward pass. cache: cast each weight once within it."""
         if self.name == "float32":
             return nullcontext()
         half = torch.bfloat16 if self.name == "bf16" else torch.float16
@@ -72,11 +78,11 @@ class Precision:
 
     @property
     def scale(self) -> float:
-        """What the loss is multiplied with before its gradient is taken."""
+        """The factor of the loss before the backward pass."""
         return float(self.scaler.get_scale()) if self.scaler.is_enabled() else 1.0
 
 
-def differentiate(
+def compute_gradients(
     model: nn.Module,
     objective: Objective,
     batch: tuple[Tensor, Tensor, Tensor],
@@ -85,12 +91,13 @@ def differentiate(
     micro_batch: int | None = None,
     seed: tuple[int, int] = (0, 0),
     clusters: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
-) -> Outcome:
-    """Leave the gradient of the objective on the global batch in the parameters' `.grad`.
+) -> StepResult:
+    """Write the gradient of the objective on the global batch to the parameters' `.grad`.
 
-    batch: this process's inputs, labels and indices. micro_batch: inputs at a time; all by default.
-    seed: of the run, and the number of the step. clusters: for a loss that needs them, from
-    the indices of the global batch to the batch's clusters and their classes.
+    batch: the inputs, labels and indices of this process. micro_batch: inputs embedded at a time;
+    None: all. seed: the run's seed and the number of the step. clusters: for a loss that takes
+    clusters, a function from the indices of the global batch to the cluster of each sample and the
+    class of each cluster.
     """
     inputs, labels, indices = batch
     chunks = inputs.split(micro_batch or len(inputs))
@@ -105,7 +112,7 @@ def differentiate(
     if len(chunks) == 1:
         embedded = [embed(0)]
     else:
-        with torch.no_grad(), still_statistics(model):
+        with torch.no_grad(), frozen_statistics(model):
             embedded = [embed(number) for number in range(len(chunks))]
     own = torch.cat([part.detach().float() for part in embedded]).requires_grad_()
     whole, labels, indices = gather(own, labels, indices)
@@ -115,7 +122,7 @@ def differentiate(
         of_clusters = {"clusters": numbers, "cluster_labels": classes}
     try:
         total, parts, losses = objective(whole, labels, **of_clusters)
-    except (RuntimeError, ValueError) as error:  # some losses sort or count, and NaN has no place
+    except (RuntimeError, ValueError) as error:  # some losses sort or count, which NaN breaks
         if whole.isfinite().all():
             raise
         raise NotFinite(seed[1] + 1, indices.tolist()) from error
@@ -124,12 +131,12 @@ def differentiate(
     for number, gradient in enumerate(own.grad.split(micro_batch or len(own))):
         again = embedded[0] if len(chunks) == 1 else embed(number)
         again.backward(gradient.to(again.dtype))
-    add_up_gradients(model)
-    return Outcome(total.detach(), parts, whole.detach(), labels, indices, losses)
+    sum_gradients(model)
+    return StepResult(total.detach(), parts, whole.detach(), labels, indices, losses)
 
 
-def add_up_gradients(model: nn.Module) -> None:
-    """Sum the model's gradients over the processes: each has those of its own rows."""
+def sum_gradients(model: nn.Module) -> None:
+    """Sum the model's gradients over the processes; each has the gradient of its own rows."""
     if world_size() == 1:
         return
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -144,14 +151,14 @@ def add_up_gradients(model: nn.Module) -> None:
 
 
 def seed_everything(*numbers: int) -> None:
-    """Seed torch's global generators from some numbers."""
+    """Seed torch's global generators with a hash of the numbers."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=7).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
 
 
 @contextmanager
-def still_statistics(model: nn.Module) -> Iterator[None]:
-    """Batch norm in training mode that leaves its running statistics as they are."""
+def frozen_statistics(model: nn.Module) -> Iterator[None]:
+    """A context in which batch norm in training mode does not update its running statistics."""
     norms = [
         module
         for module in model.modules()
@@ -160,7 +167,7 @@ def still_statistics(model: nn.Module) -> Iterator[None]:
     kept = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum = 0.0
-        norm.num_batches_tracked = None  # else it would be counted up
+        norm.num_batches_tracked = None  # otherwise it is incremented
     try:
         yield
     finally:

@@ -18,45 +18,36 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinspace import __version__
-from kinspace._core.atomic_files import clear_parts
 from kinspace._core.json_files import write_json
 from kinspace._core.normalization import unit
 from kinspace._core.text import plural
 from kinspace.data.load import load_dataset
-from kinspace.distributed import (
-    barrier,
-    broadcast_from_main,
-    init_process_group,
-    is_main_process,
-    world_size,
-)
+from kinspace.distributed import barrier, init_process_group, is_main_process, world_size
 from kinspace.embeddings import EmbeddingTable
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.batch_size import fit_batch_size
 from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.components import (
+    init_head,
     make_model,
     make_plan,
     make_state,
     original_densities,
-    start_head,
     supports_channels_last,
     transform_settings,
-    warm_start,
-    without_search,
+    warm_start_recipe,
 )
 from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.data_parts import DataParts, embedding_dim, prepare
-from kinspace.training.diagnostics import few_pictures
+from kinspace.training.diagnostics import small_classes_warning
 from kinspace.training.embedding_files import EmbeddingFile
-from kinspace.training.final_evaluation import final_results
-from kinspace.training.hooks import run_hooks
-from kinspace.training.log import NotFinite
-from kinspace.training.log_output import blamed, reporter_for, tensorboard_writer
+from kinspace.training.final_evaluation import evaluate_weights
+from kinspace.training.hooks import make_hooks
+from kinspace.training.log import NotFinite, Progress, make_progress, require_tensorboard
 from kinspace.training.loop import Stopped, fit
-from kinspace.training.run_folder import hardware, new_folder, same_run
-from kinspace.training.settings import RunSettings, run_settings
+from kinspace.training.run_folder import FORMAT, create_run, hardware, resume_run
+from kinspace.training.settings import RunSettings
 from kinspace.training.state import State, from_checkpoint
 
 if TYPE_CHECKING:
@@ -65,7 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["resume_training", "train"]
 
 
-def train(
+def train(  # noqa: PLR0913 - every option of the command line is a parameter
     data: Any,
     *,
     method: str | Recipe = "nra",
@@ -73,28 +64,85 @@ def train(
     model: nn.Module | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    **settings: Any,
+    split: str | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    precision: str | None = None,
+    micro_batch: int | None = None,
+    cache: str = "auto",
+    workers: int | None = None,
+    save_every: int = 200,
+    log_every: int = 10,
+    keep_every: int | None = None,
+    skip_bad: bool = False,
+    baselines: bool = True,
+    channels_last: bool = True,
+    compile: bool = False,  # noqa: A002 - the name of the option
+    cuda_graphs: bool = True,
+    tensorboard: bool = False,
+    quiet: bool = False,
 ) -> Run:
-    """Train a model and judge it; returns the run folder.
+    """Train a model and evaluate it on the test part; returns the run folder.
 
     data: a folder, table, archive or name (`kinspace.data.load_dataset`), a `Dataset`, or any
         data set of (input, label).
     method: the name of a recipe (`kinspace methods` lists them), a .toml file, or a `Recipe`.
-    changes: other values for some of its keys, {"loss.beta": 2.0}.
+    changes: other values for keys of the recipe, {"loss.beta": 2.0}.
     model: any module that returns vectors, in place of the recipe's.
     out: the run folder; by default runs/DATA-METHOD-NUMBER.
-    resume: go on with the run in `out`.
-    settings: the options of `RunSettings`: seed, device, precision, micro_batch, cache, ...
+    resume: resume the run in `out`.
+    split: "zero_shot", "official", "stratified" or "all"; by default the recipe's.
+    seed: the random seed of the split, the weights, the batches and the crops.
+    device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
+    precision: "float32", "bf16" or "fp16" for the model; by default bf16 on a GPU, float32 on a
+        CPU. The loss is always in float32.
+    micro_batch: samples that go through the model at a time, if a batch does not fit; the gradient
+        is still that of the whole batch.
+    cache: where decoded pictures are kept: in "memory", on the "gpu", in a folder of that name,
+        or "none"; "auto" chooses by the free memory.
+    workers: processes that read pictures; by default one a core, at most 8.
+    save_every, log_every: steps between two checkpoints, and between two rows of metrics.
+    keep_every: keep the weights every so many steps, and the last, as
+        RUN/checkpoints/step-000100.safetensors; steps of a warm start count.
+    skip_bad: train without pictures that cannot be read, instead of raising.
+    baselines: evaluate raw pixels and the untrained backbone too.
+    channels_last: use the channels-last memory format, which is faster.
+    compile: run the model through torch.compile.
+    cuda_graphs: without `compile`, on a GPU: run the model as CUDA graphs where that is possible.
+    tensorboard: write the metrics for TensorBoard too (extra `tensorboard`).
+    quiet: print nothing.
+
+    >>> train("digits", sed=1)
+    Traceback (most recent call last):
+    TypeError: train() got an unexpected keyword argument 'sed'...
     """
+    settings = RunSettings(
+        split=split,
+        seed=seed,
+        device=device,
+        precision=precision,
+        micro_batch=micro_batch,
+        cache=cache,
+        workers=workers,
+        save_every=save_every,
+        log_every=log_every,
+        keep_every=keep_every,
+        skip_bad=skip_bad,
+        baselines=baselines,
+        channels_last=channels_last,
+        compile=compile,
+        cuda_graphs=cuda_graphs,
+        tensorboard=tensorboard,
+        quiet=quiet,
+    )
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
-    recipe = without_search(with_changes(recipe, changes, where="changes") if changes else recipe)
-    chosen = run_settings(settings)
-    began = init_process_group(chosen.on_device())
+    recipe = with_changes(recipe, changes, where="changes") if changes else recipe
+    recipe = replace(recipe, tune={}, fine_tuning={})  # for `tune`, and for other backbones
+    started = init_process_group(settings.on_device())
     try:
-        job = _Job.prepare(data, recipe, chosen, model, out, resume=resume)
-        return job.run()
+        return _Trainer.create(data, recipe, settings, model, out, resume=resume).run()
     finally:
-        if began:
+        if started:
             dist.destroy_process_group()
 
 
@@ -115,15 +163,19 @@ def resume_training(
     run = run if isinstance(run, Run) else open_run(run)
     about = run.about
     changes = {"device": device, "workers": workers, "quiet": quiet}
-    settings = about["settings"] | {k: value for k, value in changes.items() if value is not None}
+    given = {name: value for name, value in changes.items() if value is not None}
+    settings = RunSettings.from_dict(about["settings"] | given).to_dict()
     recipe = Recipe.from_dict(about["recipe"])
     data = about["data"] if data is None else data
     return train(data, method=recipe, out=run.folder, resume=True, **settings)
 
 
 @dataclass
-class _Job:
-    """A run on its way: what was asked, what was prepared, and where it is written."""
+class _Trainer:
+    """A training: its recipe, data and model, and the run folder that it writes.
+
+    resumed: the checkpoint to start from, until it is loaded.
+    """
 
     recipe: Recipe
     settings: RunSettings
@@ -135,7 +187,7 @@ class _Job:
     notes: list[str]
 
     @classmethod
-    def prepare(
+    def create(
         cls,
         data: Any,
         recipe: Recipe,
@@ -144,21 +196,21 @@ class _Job:
         out: str | Path | None,
         *,
         resume: bool,
-    ) -> _Job:
+    ) -> _Trainer:
+        """Open the data, make the model, and make or open the run folder."""
         dataset = load_dataset(data)
         if settings.tensorboard:
-            tensorboard_writer()  # not there: an error now, not with a run folder half begun
-        made = make_model(recipe, seed=settings.seed) if model is None else model
-        if not supports_channels_last(made, settings.on_device()):
+            require_tensorboard()  # fail before there is a run folder
+        model = make_model(recipe, seed=settings.seed) if model is None else model
+        if not supports_channels_last(model, settings.on_device()):
             settings = replace(settings, channels_last=False)
         split = settings.split or recipe.split
-        transform = transform_settings(recipe, made)
-        fraction = recipe.validation.fraction
-        parts = prepare(dataset, split, transform, settings, validation=fraction)
+        transform = transform_settings(recipe, model)
+        parts = prepare(dataset, split, transform, settings, validation=recipe.validation.fraction)
         parts.require_views(recipe.test.views)
-        recipe, said = fit_batch_size(recipe, parts.train.dataset.labels)
-        notes = [said] if said else []
-        dim = embedding_dim(made, parts.train)
+        recipe, note = fit_batch_size(recipe, parts.train.dataset.labels)
+        notes = [note] if note else []
+        dim = embedding_dim(model, parts.train)
         about = {
             "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
             "split": split,
@@ -167,141 +219,138 @@ class _Job:
             "recipe": recipe.to_dict(),
             "seed": settings.seed,
             "settings": settings.to_dict(),
-            "model": made.config() if isinstance(made, Embedder) else type(made).__name__,
+            "model": model.config() if isinstance(model, Embedder) else type(model).__name__,
             "transform": None if parts.train.settings is None else transform.to_dict(),
             "hardware": hardware(parts.train.device),
-            "format": 1,
+            "format": FORMAT,
             "kinspace": __version__,
         }
+        resumed = None
         if resume:
-            if out is None:
-                raise ValueError("resume: expected the run folder in `out`")
-            from kinspace.run import open_run
-
-            run = open_run(out)
-            same_run(run.about, about, run.folder)
-            if is_main_process():
-                clear_parts(run.folder)
-            last = run.folder / "last.safetensors"  # none: it was stopped before its first
-            resumed = read_checkpoint(last) if last.exists() else None
-            return cls(recipe, settings, parts, made, dim, run.folder, resumed, notes)
-        name = f"{dataset.name}-{recipe.name}"
-        folder = Path(broadcast_from_main(str(new_folder(out, name)) if is_main_process() else ""))
-        if is_main_process():
-            write_json(folder / "run.json", about)
-            (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
-        return cls(recipe, settings, parts, made, dim, folder, None, notes)
+            folder, resumed = resume_run(out, about)
+        else:
+            folder = create_run(out, f"{dataset.name}-{recipe.name}", about, recipe)
+        return cls(recipe, settings, parts, model, dim, folder, resumed, notes)
 
     def run(self) -> Run:
-        """Warm start where the recipe has one, then the method, then the verdict."""
-        begun = time.monotonic()
-        phase = 0 if self.resumed is None else int(self.resumed[1]["phase"])
-        reporter = reporter_for(quiet=self.settings.quiet)
-        original = None
-        try:
-            self._say_first(reporter)
-            if self.resumed is None:
-                self._begin()
-            if any(part.name == "density" for part in self.recipe.regularizers):
-                original = self._originals(phase)
-            if self.recipe.warm_start.steps and phase == 0:
-                before, _ = fit_batch_size(warm_start(self.recipe), self.parts.train.dataset.labels)
-                self._phase(0, before, None, reporter)
-            state = self._phase(1, self.recipe, original, reporter)
-        except NotFinite as error:
-            raise ValueError(blamed(error, self.parts.train.dataset, self.folder)) from error
-        finally:
-            reporter.close()
+        """The warm start if the recipe has one, then the method, then the final evaluation."""
         from kinspace.run import Run
 
-        self._judge(state, time.monotonic() - begun)
+        started = time.monotonic()
+        phase = 0 if self.resumed is None else int(self.resumed[1]["phase"])
+        progress = make_progress(quiet=self.settings.quiet)
+        original = None
+        try:
+            self._print_summary(progress)
+            if self.resumed is None:
+                self._initialize()
+            if any(part.name == "density" for part in self.recipe.regularizers):
+                original = self._original_densities(phase)
+            if self.recipe.warm_start.steps and phase == 0:
+                before = warm_start_recipe(self.recipe)
+                before, _ = fit_batch_size(before, self.parts.train.dataset.labels)
+                self._train_phase(0, before, None, progress)
+            state = self._train_phase(1, self.recipe, original, progress)
+        except NotFinite as error:
+            raise ValueError(self._not_finite(error)) from error
+        finally:
+            progress.close()
+        self._evaluate(state, time.monotonic() - started)
         return Run(self.folder)
 
-    def _say_first(self, reporter: Any) -> None:
+    def _print_summary(self, progress: Progress) -> None:
         train, skipped = self.parts.train.dataset, self.parts.skipped
-        words = [
-            f"{part}: {len(feed.dataset):,} in {feed.dataset.num_classes:,} classes"
-            for part, feed in (
-                ("train", self.parts.train),
-                ("validation", self.parts.validation),
-                ("test", self.parts.test),
-            )
-            if feed is not None
+        sizes = [
+            f"{name}: {len(part.dataset):,} in {part.dataset.num_classes:,} classes"
+            for name, part in self.parts.by_name().items()
         ]
-        reporter.say(f"{train.name}, {', '.join(words)}")
+        progress.message(f"{train.name}, {', '.join(sizes)}")
         if skipped:
-            reporter.say(
-                f"left out, unreadable: {plural(len(skipped), 'picture')} (run.json lists them)"
-            )
+            pictures = plural(len(skipped), "picture")
+            progress.message(f"left out, unreadable: {pictures} (run.json lists them)")
         samples = self.recipe.resolved().sampler.options.get("samples")
-        if samples and (warning := few_pictures(train.labels.bincount().tolist(), samples)):
-            reporter.say(f"warning: {warning}")
+        counts = train.labels.bincount().tolist()
+        if samples and (warning := small_classes_warning(counts, samples)):
+            progress.message(f"warning: {warning}")
         for note in self.notes:
-            reporter.say(note)
-        reporter.say(f"run folder: {self.folder}")
+            progress.message(note)
+        progress.message(f"run folder: {self.folder}")
 
-    def _begin(self) -> None:
-        """Before the first step: how the head starts, and the weights."""
+    def _initialize(self) -> None:
+        """Initialize the head, and save the weights before the first step."""
         self.model.to(self.parts.train.device)
-        start_head(self.recipe, self.model, self.parts.train)
+        init_head(self.recipe, self.model, self.parts.train)
         if is_main_process():
             write_checkpoint(self.folder / "start.safetensors", self.model.state_dict(), {})
 
-    def _originals(self, phase: int) -> Tensor:
-        """The densities of the pretrained features; a run that goes on has them in its state."""
+    def _original_densities(self, phase: int) -> Tensor:
+        """The densities of the pretrained features; the checkpoint of a resumed run has them."""
         if self.resumed is not None and phase == 1:
             return torch.zeros(self.parts.train.dataset.num_classes)
         return original_densities(self.model, self.parts.train).cpu()
 
-    def _phase(self, number: int, recipe: Recipe, original: Tensor | None, reporter: Any) -> State:
-        plan = make_plan(recipe, self.settings)
-        reporter.begin(plan.steps)
+    def _train_phase(
+        self, number: int, recipe: Recipe, original: Tensor | None, progress: Progress
+    ) -> State:
+        """Train the warm start (0) or the method (1)."""
+        steps_before = self.recipe.warm_start.steps if number else 0
+        plan = make_plan(recipe, self.settings, steps_before=steps_before)
+        progress.start(plan.steps)
         state = make_state(
             recipe, self.settings, self.model, self.parts.train, dim=self.dim, original=original
         )
         self.model = state.model
-        after = None
+        after = (0, steps_before) if steps_before else None
         if self.resumed is not None and self.resumed[1]["phase"] == number:
-            tensors, rest = self.resumed
-            from_checkpoint(state, tensors, rest, self.parts.train.device)
-            after = (number, state.step)
-            self.resumed = None
-            reporter.say(f"going on at step {state.step} of {plan.steps}")
+            from_checkpoint(state, *self.resumed, self.parts.train.device)
+            after, self.resumed = (number, state.step), None
+            progress.message(f"resuming at step {state.step} of {plan.steps}")
         elif not number:
-            reporter.say(f"warm start: {recipe.loss.name}, {plan.steps} steps")
-        elif number and recipe.warm_start.steps:
-            after = (0, recipe.warm_start.steps)
-        hooks = run_hooks(
-            self.folder, number, after, reporter, tensorboard=self.settings.tensorboard
-        )
-        if self.settings.compile:
-            state.compiled = torch.compile(state.model)  # type: ignore[assignment]
-        elif self._may_record():
-            state.compiled = Graphed(state.model, state.precision)
-        validation = self.parts.validation if number else None
+            progress.message(f"warm start: {recipe.loss.name}, {plan.steps} steps")
+        self._accelerate(state)
+        tensorboard = self.settings.tensorboard
+        hooks = make_hooks(self.folder, number, after, progress, tensorboard=tensorboard)
         try:
-            fit(state, plan, self.parts.train, validation, hooks)
+            fit(state, plan, self.parts.train, self.parts.validation if number else None, hooks)
         except Stopped:
-            reporter.say(
-                f"stopped at step {state.step}; go on with: kinspace train --resume {self.folder}"
-            )
+            resume = f"kinspace train --resume {self.folder}"
+            progress.message(f"stopped at step {state.step}; resume with: {resume}")
             raise
         finally:
             hooks.close()
         return state
 
-    def _may_record(self) -> bool:
-        """Whether CUDA graphs are safe: our own model, in one piece, in one process."""
-        alone = world_size() == 1
-        whole = self.settings.micro_batch is None and isinstance(self.model, Embedder)
-        on_gpu = self.parts.train.device.type == "cuda"
-        return self.settings.graphs and alone and whole and on_gpu
+    def _accelerate(self, state: State) -> None:
+        """Compile the model, or record CUDA graphs where that is safe."""
+        if self.settings.compile:
+            state.compiled = torch.compile(state.model)  # type: ignore[assignment]
+            return
+        # one shape of input, gradients that are not accumulated, and a model of known code
+        safe = world_size() == 1 and self.settings.micro_batch is None
+        safe = safe and isinstance(self.model, Embedder)
+        if self.settings.cuda_graphs and safe and self.parts.train.device.type == "cuda":
+            state.compiled = Graphed(state.model, state.precision)
 
-    def _judge(self, state: State, seconds: float) -> None:
-        """Write the verdict. Every process takes part in the embedding; one writes."""
+    def _not_finite(self, error: NotFinite) -> str:
+        """The pictures of the batch, the last checkpoint, and what to do."""
+        pictures = self.parts.train.dataset.pictures
+        names = ", ".join(pictures.name(index) for index in error.indices[:5])
+        more = f" and {len(error.indices) - 5} more" if len(error.indices) > 5 else ""
+        last = self.folder / "last.safetensors"
+        kept = f"the last good checkpoint is {last}" if last.exists() else "there is no checkpoint"
+        return (
+            f"{error}, on the batch of {names}{more}; {kept}. Lower the learning rate, clip the "
+            "gradients (optimizer.clip_norm), or use precision bf16 or float32"
+        )
+
+    def _evaluate(self, state: State, seconds: float) -> None:
+        """Evaluate on the test part; write results.json. Leaves the chosen weights in the model.
+
+        Every process embeds a share; the main process writes.
+        """
         barrier()
         device = self.parts.train.device
-        final = {name: value.clone() for name, value in state.judged.state_dict().items()}
+        final = {name: value.clone() for name, value in state.eval_model.state_dict().items()}
         selected, chosen = read_checkpoint(self.folder / "model.safetensors", device)
         results: dict[str, Any] = {"selected_step": chosen["step"], "steps": state.step}
         results["seconds"] = round(seconds, 1)
@@ -314,8 +363,8 @@ class _Job:
                 weights = {"untrained": start, **weights}
             if chosen["step"] != state.step:
                 weights["selected"] = selected
-            found, vectors = final_results(
-                state.judged,
+            found, vectors = evaluate_weights(
+                state.eval_model,
                 weights,
                 self.parts.test,
                 pixels=self.settings.baselines,
@@ -323,11 +372,11 @@ class _Job:
             )
             results |= found
             results.setdefault("selected", results["final"])  # the last step was chosen
-            if is_main_process():  # those of the chosen weights: a report needs them again
+            if is_main_process():  # a report reads the embeddings of the chosen weights
                 test = self.parts.test.dataset
                 table = EmbeddingTable.from_dataset(test, unit(vectors))
                 EmbeddingFile(self.folder, "test").write(table, test)
-        state.judged.load_state_dict(selected)
+        state.eval_model.load_state_dict(selected)
         if is_main_process():
             write_json(self.folder / "results.json", results)
         barrier()

@@ -1,21 +1,24 @@
-"""A search: reproducible, judged by validation classes alone, and able to go on."""
+"""A study: repeatable, scored on validation classes alone, resumed, shared by processes."""
 
-import json
 import math
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 
 import kinspace
 from kinspace.recipes import Range, read_recipe
 from kinspace.run import open_run
-from kinspace.training import Search, parse_range, tune
-from kinspace.training.search_space import suggested
+from kinspace.training import TuneResult, parse_range, tune, tuner
+from kinspace.training.tuner import _seeded_sampler, _suggest
 from odd_pictures import write_clean
-from training.small import OPTIONS, QUICK, pictures
+from small_trainings import OPTIONS, QUICK, pictures
+from training_commands import ENVIRONMENT
+from training_commands import QUICK as QUICK_ARGUMENTS
 
 RANGES = {
     "optimizer.lr": Range(low=1e-4, high=1e-1, log=True),
@@ -24,7 +27,7 @@ RANGES = {
 SHORT = QUICK | {"schedule.steps": 4, "validation.every": 2}
 
 
-def searched(out: Path, trials: int, **options: Any) -> Search:
+def searched(out: Path, trials: int, **options: Any) -> TuneResult:
     ranges = options.pop("ranges", RANGES)
     changes = SHORT | options.pop("changes", {})
     data = options.pop("data", None)
@@ -45,10 +48,7 @@ def without_clocks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_the_best_trial_is_the_best_recipe(tmp_path: Path) -> None:
     search = searched(tmp_path / "search", 4)
-    rows = [
-        json.loads(line) for line in (tmp_path / "search/trials.jsonl").read_text().splitlines()
-    ]
-    assert search.trials == rows
+    rows = search.trials
     assert [row["trial"] for row in rows] == [0, 1, 2, 3]
     for row in rows:
         run = open_run(search.folder / row["folder"])
@@ -81,7 +81,7 @@ def test_the_test_part_is_never_read(tmp_path: Path) -> None:
         )
 
 
-def test_a_search_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+def test_a_resumed_study_repeats_nothing(tmp_path: Path) -> None:
     whole = searched(tmp_path / "whole", 4)
     first = searched(tmp_path / "parts", 2)
     assert without_clocks(first.trials) == without_clocks(whole.trials[:2])
@@ -89,12 +89,6 @@ def test_a_search_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
     second = searched(tmp_path / "parts", 4)
     assert without_clocks(second.trials) == without_clocks(whole.trials)
     assert second.best == whole.best
-    # as if killed in the middle of the last trial
-    lines = (tmp_path / "parts/trials.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "parts/trials.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
-    (tmp_path / "parts/trial-003/results.json").unlink()
-    third = searched(tmp_path / "parts", 4)
-    assert without_clocks(third.trials) == without_clocks(whole.trials)
     assert (tmp_path / "parts/trial-001/results.json").stat().st_mtime_ns == done
     with pytest.raises(ValueError, match=r"another seed: seed is 0 there, 1 here"):
         searched(tmp_path / "parts", 4, seed=1)
@@ -103,7 +97,52 @@ def test_a_search_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
         searched(tmp_path / "parts", 4, ranges=other)
 
 
-def test_a_trial_that_fails_is_written_down_and_the_rest_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_an_interrupted_trial_is_resumed_with_its_values(
+    sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = searched(tmp_path / "whole", 3, sampler=sampler)
+    calls: list[Path] = []
+
+    def interrupted(*arguments: Any, out: Path, **options: Any) -> Any:
+        calls.append(out)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return kinspace.train(*arguments, out=out, **options)
+
+    monkeypatch.setattr(tuner, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "parts", 3, sampler=sampler)
+    result = searched(tmp_path / "parts", 3, sampler=sampler)
+    assert [path.name for path in calls] == ["trial-000", "trial-001", "trial-001", "trial-002"]
+    assert without_clocks(result.trials) == without_clocks(whole.trials)
+
+
+def test_processes_share_a_study(photos: str, tmp_path: Path) -> None:
+    arguments = [photos, "--method", "contrastive", "--trials", "4", "--steps", "3"]
+    arguments += ["--range", "optimizer.lr=1e-4:1e-2:log", *QUICK_ARGUMENTS]
+    folders = [tmp_path / "alone", tmp_path / "shared", tmp_path / "shared"]
+    command = [sys.executable, "-m", "kinspace", "tune", *arguments, "--out"]
+    started = []
+    for folder in folders:
+        while folder in folders[: len(started)] and not (folder / "tune.json").exists():
+            assert started[-1].poll() is None
+        started.append(
+            subprocess.Popen([*command, str(folder)], env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+        )
+    assert [process.wait(timeout=200) for process in started] == [0, 0, 0]
+    assert {path.name for path in (tmp_path / "shared").glob("trial-*")} == {
+        f"trial-00{number}" for number in range(4)
+    }
+    recipes = [
+        [open_run(folder / f"trial-00{number}").about["recipe"] for number in range(4)]
+        for folder in folders[:2]
+    ]
+    assert recipes[0] == recipes[1]
+    assert (tmp_path / "shared/best.toml").read_text() == (tmp_path / "alone/best.toml").read_text()
+
+
+def test_a_failed_trial_does_not_end_the_study(tmp_path: Path) -> None:
     rates = {"optimizer.lr": Range(choices=(1e-3, 1e30))}
     search = searched(tmp_path, 6, ranges=rates, seed=2)
     by_rate = {row["values"]["optimizer.lr"]: row for row in search.trials}
@@ -111,11 +150,25 @@ def test_a_trial_that_fails_is_written_down_and_the_rest_goes_on(tmp_path: Path)
     assert by_rate[1e30]["state"] == "failed"
     assert "not finite" in by_rate[1e30]["error"]
     assert search.best.optimizer.lr == 1e-3
-    with pytest.raises(ValueError, match="no trial came to its end; the first: not finite"):
+    with pytest.raises(ValueError, match="all trials failed; the first: not finite"):
         searched(tmp_path / "all", 1, ranges={"optimizer.lr": Range(choices=(1e30,))})
 
 
-def test_chance_is_even_in_its_range_and_by_the_seed() -> None:
+def draws(sampler: str, ranges: dict[str, Range], count: int, seed: int) -> list[dict[str, Any]]:
+    """The values of a study whose trials with a rate near 1e-3 are the best; some fail."""
+    study = optuna.create_study(direction="maximize", sampler=_seeded_sampler(sampler, seed))
+    rows = []
+    for number in range(count):
+        trial = study.ask()
+        rows.append({key: _suggest(trial, key, values) for key, values in ranges.items()})
+        if number % 7:
+            study.tell(trial, 1 / (1 + (math.log10(rows[-1]["rate"]) + 3) ** 2))
+        else:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    return rows
+
+
+def test_random_values_are_uniform_in_their_range() -> None:
     ranges = {
         "rate": Range(low=1e-5, high=1e-1, log=True),
         "margin": Range(low=0.0, high=2.0),
@@ -123,10 +176,9 @@ def test_chance_is_even_in_its_range_and_by_the_seed() -> None:
         "doubling": Range(low=1, high=64, log=True),
         "word": Range(choices=("a", "b")),
     }
-    done: list[dict[str, Any]] = [{}] * 400
-    drawn = [suggested("random", ranges, done[:n], seed=0) for n in range(400)]
-    assert drawn[7] == suggested("random", ranges, done[:7], seed=0)
-    assert drawn[7] != suggested("random", ranges, done[:7], seed=1)
+    drawn = draws("random", ranges, 400, 0)
+    assert drawn[:9] == draws("random", ranges, 9, 0)
+    assert drawn[:9] != draws("random", ranges, 9, 1)
     decades = np.histogram([math.log10(row["rate"]) for row in drawn], 4, (-5, -1))[0]
     assert decades.sum() == 400
     assert decades.min() > 70
@@ -141,6 +193,15 @@ def test_chance_is_even_in_its_range_and_by_the_seed() -> None:
     assert {row["word"] for row in drawn} == {"a", "b"}
 
 
+def test_tpe_draws_near_the_best_values() -> None:
+    ranges = {"rate": Range(low=1e-5, high=1e-1, log=True), "layers": Range(choices=([1], [1, 2]))}
+    rows = draws("tpe", ranges, 40, 0)
+    assert rows == draws("tpe", ranges, 40, 0)
+    late = [abs(math.log10(row["rate"]) + 3) for row in rows[20:]]
+    assert sum(late) / len(late) < 0.85  # at random: 1
+    assert all(row["layers"] in ([1], [1, 2]) for row in rows)
+
+
 def test_ranges_are_read_from_the_command_line() -> None:
     assert parse_range("loss.alpha=1:8") == ("loss.alpha", Range(low=1, high=8))
     assert parse_range("a.b = 0.5:2.0") == ("a.b", Range(low=0.5, high=2.0))
@@ -150,16 +211,16 @@ def test_ranges_are_read_from_the_command_line() -> None:
             parse_range(wrong)
 
 
-def test_what_cannot_be_searched_is_said_before_the_first_trial(tmp_path: Path) -> None:
+def test_an_invalid_study_is_an_error_before_the_first_trial(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="contrastive: expected ranges to search"):
         searched(tmp_path / "x", 2, ranges={})
     with pytest.raises(ValueError, match=r"tune\.loss\.margn: .* did you mean 'margin'"):
         searched(tmp_path / "x", 2, ranges={"loss.margn": Range(low=0.1, high=1.0)})
-    with pytest.raises(ValueError, match="validation: expected classes to choose by"):
+    with pytest.raises(ValueError, match="validation: expected classes to validate on"):
         searched(tmp_path / "x", 2, changes={"validation.fraction": 0.0})
     with pytest.raises(ValueError, match=r"validation: expected classes .* got 3 classes"):
         searched(tmp_path / "x", 2, data=pictures(classes=6))
-    with pytest.raises(ValueError, match="sampler: expected one of 'random', 'optuna', got 'grid'"):
+    with pytest.raises(ValueError, match="sampler: expected one of 'random', 'tpe', got 'grid'"):
         searched(tmp_path / "x", 2, sampler="grid")
     assert not (tmp_path / "x").exists()
 
@@ -167,20 +228,5 @@ def test_what_cannot_be_searched_is_said_before_the_first_trial(tmp_path: Path) 
 def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ValueError, match=r"pip install 'kinspace\[tune\]'"):
-        searched(tmp_path / "x", 2, sampler="optuna")
+        searched(tmp_path / "x", 2)
     assert not (tmp_path / "x").exists()
-
-
-def test_optuna_searches_where_it_was_good() -> None:
-    pytest.importorskip("optuna")
-    ranges = {"rate": Range(low=1e-5, high=1e-1, log=True), "layers": Range(choices=([1], [1, 2]))}
-    rows: list[dict[str, Any]] = []
-    for number in range(40):
-        values = suggested("optuna", ranges, rows, seed=0)
-        assert values == suggested("optuna", ranges, rows, seed=0)
-        recall = 1 / (1 + (math.log10(values["rate"]) + 3) ** 2)
-        row = {"state": "done", "recall@1": recall} if number % 7 else {"state": "failed"}
-        rows.append({"values": values, **row})
-    late = [abs(math.log10(row["values"]["rate"]) + 3) for row in rows[20:]]
-    assert sum(late) / len(late) < 0.7  # by chance: 1
-    assert all(row["values"]["layers"] in ([1], [1, 2]) for row in rows)

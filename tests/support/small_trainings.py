@@ -73,7 +73,7 @@ def trained(out: Path, data: Any = None, method: Any = "contrastive", **options:
     if data is None:
         data = pictures()
     return kinspace.train(
-        data, method=method, changes=changes, out=out, **{**OPTIONS, "log": 1, **options}
+        data, method=method, changes=changes, out=out, **{**OPTIONS, "log_every": 1, **options}
     )
 
 
@@ -90,7 +90,7 @@ def trained_net(out: Path, model: nn.Module, method: str = "contrastive", **opti
         method=method,
         changes=changes,
         out=out,
-        **{**OPTIONS, "log": 1, **options},
+        **{**OPTIONS, "log_every": 1, **options},
     )
 
 

@@ -1,8 +1,11 @@
 """kinspace.train: what it takes, and that how it computes does not change what it computes."""
 
+import inspect
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,11 +17,13 @@ from kinspace.data import TransformSettings, augmented_views, cache_in_memory
 from kinspace.models import make_embedder
 from kinspace.models.lda import lda_projection
 from kinspace.recipes import read_recipe, with_changes
+from kinspace.training import RunSettings
 from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import original_densities, supports_channels_last
 from kinspace.training.data_parts import DataPart, split_names
 from kinspace.training.embedding import embed_all
-from training.small import NET, OPTIONS, QUICK, losses, net, pictures, trained, trained_net
+from small_trainings import NET, OPTIONS, QUICK, losses, net, pictures, trained, trained_net
+from training_commands import assert_same_run
 
 CPU = torch.device("cpu")
 WIDE = {"model.options": {"width": 16, "size": 16}}  # narrower nets are not put in channels-last
@@ -27,7 +32,7 @@ WIDE = {"model.options": {"width": 16, "size": 16}}  # narrower nets are not put
 def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
     names = {"run.json", "recipe.toml", "metrics.jsonl", "results.json"}
-    names |= {f"{name}.safetensors" for name in ("start", "last", "model")}
+    names |= {f"{name}.safetensors" for name in ("start", "last", "model")} | {"embeddings"}
     assert {path.name for path in run.folder.iterdir()} == names
     results = run.results
     for who in ("pixels", "untrained", "final", "selected"):
@@ -39,7 +44,11 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     assert recalls[results["selected_step"]] == max(recalls.values())
     # the recipe in the folder trains the same run again
     again = kinspace.train(
-        pictures(), method=str(run.folder / "recipe.toml"), out=tmp_path / "again", log=1, **OPTIONS
+        pictures(),
+        method=str(run.folder / "recipe.toml"),
+        out=tmp_path / "again",
+        log_every=1,
+        **OPTIONS,
     )
     assert losses(again) == losses(run)
 
@@ -73,7 +82,7 @@ def test_a_method_is_a_name_a_file_or_a_recipe(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(recipe.to_toml())
     for number, method in enumerate((recipe, str(tmp_path / "mine.toml"))):
         run = kinspace.train(
-            pictures(), method=method, out=tmp_path / str(number), log=1, **OPTIONS
+            pictures(), method=method, out=tmp_path / str(number), log_every=1, **OPTIONS
         )
         assert losses(run) == losses(by_name)
     other = losses(trained(tmp_path / "seed", seed=1))
@@ -85,7 +94,7 @@ def test_what_is_misspelt_is_named_with_the_nearest(tmp_path: Path) -> None:
         trained(tmp_path, method="contrastiv")
     with pytest.raises(ValueError, match=r"nowhere\.toml: cannot be read: No such file"):
         trained(tmp_path, method="nowhere.toml")
-    with pytest.raises(ValueError, match="unknown option 'sed'; did you mean 'seed'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sed'"):
         trained(tmp_path, sed=1)
     with pytest.raises(ValueError, match=r"changes: loss\.margn: .* did you mean 'margin'"):
         trained(tmp_path, changes={"loss.margn": 1})
@@ -265,6 +274,35 @@ def test_run_json_says_what_was_run(tmp_path: Path) -> None:
     assert about["seed"] == about["settings"]["seed"] == 3
     assert about["recipe"]["loss"]["name"] == "contrastive"
     assert about["kinspace"] == kinspace.__version__
+
+
+def test_kept_checkpoints_do_not_change_the_run(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"schedule.steps": 7, "warm_start.steps": 3}
+    changes |= {"optimizer.ema": 0.9, "model.dropout": 0.3, "sampler.batch_size": 12}
+    changes |= {"sampler.classes": None, "sampler.samples": None}
+    options = {"changes": changes, "log_every": 2, "save_every": 4}
+    plain = trained(tmp_path / "plain", method="proxy_anchor", **options)
+    kept = trained(tmp_path / "kept", method="proxy_anchor", keep_every=2, **options)
+    assert_same_run(plain.folder, kept.folder)
+    assert not (plain.folder / "checkpoints").exists()
+    # steps of the warm start count; the last step of each phase is kept too
+    files = {path.name: path for path in (kept.folder / "checkpoints").iterdir()}
+    assert sorted(files) == [f"step-{step:06}.safetensors" for step in (2, 3, 4, 6, 8, 10)]
+    tensors, state = read_checkpoint(files["step-000010.safetensors"])
+    assert state == {"step": 10, "phase": 1}
+    last, _ = read_checkpoint(kept.folder / "last.safetensors")
+    for name, value in tensors.items():  # the average of the weights is the model
+        assert torch.equal(value, last[name.replace("model.", "average.")])
+    assert "objective.loss.proxies" in tensors
+
+
+def test_train_and_its_settings_have_the_same_defaults() -> None:
+    settings = {field.name: field.default for field in fields(RunSettings)}
+    for function in (kinspace.train, kinspace.tune):
+        parameters = inspect.signature(function).parameters
+        for name in settings.keys() & parameters.keys():
+            assert parameters[name].default == settings[name]
+    assert settings.keys() <= inspect.signature(kinspace.train).parameters.keys()
 
 
 def test_a_head_starts_from_discriminants_of_the_training_pictures(tmp_path: Path) -> None:

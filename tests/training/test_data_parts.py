@@ -12,9 +12,9 @@ from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.batch_size import fit_batch_size, with_batch_size
 from kinspace.samplers import SAMPLERS
 from kinspace.training.checkpoint import read_checkpoint
-from kinspace.training.components import warm_start
+from kinspace.training.components import warm_start_recipe
 from kinspace.training.data_parts import split_names
-from training.small import losses, net, pictures, trained, trained_net, vectors
+from small_trainings import losses, net, pictures, trained, trained_net, vectors
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_batches_of_a_warm_start_are_as_large_as_those_after_it(
     method = "magnet" if sampler["name"] == "neighborhoods" else "triplet"
     parts = {"sampler": sampler, "warm_start": {"steps": 5}}
     recipe = Recipe.from_dict(read_recipe(method).to_dict() | parts)
-    before = warm_start(recipe).sampler
+    before = warm_start_recipe(recipe).sampler
     batches = SAMPLERS[before.name](torch.arange(300) % 20, **before.options)
     assert {len(batch) for batch in batches} == {samples}
 

@@ -9,8 +9,8 @@ from torch.utils.data import TensorDataset
 
 from kinspace.losses import NRA, Contrastive
 from kinspace.run import Run
-from kinspace.training.diagnostics import few_pictures, statistics
-from training.small import Net, net, pictures, trained, trained_net, vectors
+from kinspace.training.diagnostics import batch_statistics, small_classes_warning
+from small_trainings import Net, net, pictures, trained, trained_net, vectors
 
 STILL = {"optimizer.lr": 1e-12}
 
@@ -95,17 +95,17 @@ def test_few_pictures_a_class_are_said(tmp_path: Path, capsys: pytest.CaptureFix
     assert run.finished
     said = capsys.readouterr().err
     assert "warning: 2 of 2 classes have fewer than 4 pictures" in said
-    assert few_pictures([4, 4, 3], 4) is None
+    assert small_classes_warning([4, 4, 3], 4) is None
 
 
 def test_statistics_are_those_of_a_loop() -> None:
     embeddings, labels = torch.randn(7, 3), torch.tensor([0, 0, 1, 1, 1, 2, 2])
-    found = statistics(embeddings, labels, Contrastive())
+    found = batch_statistics(embeddings, labels, Contrastive())
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
     pairs = [float(unit[i] @ unit[j]) for i in range(7) for j in range(7) if i != j]
     assert float(found["cosine"]) == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
     assert float(found["norm"]) == pytest.approx(float(embeddings.norm(dim=1).mean()))
-    found = statistics(embeddings, labels, NRA())
+    found = batch_statistics(embeddings, labels, NRA())
     distances = torch.cdist(embeddings.double(), embeddings.double())
     nearest_negative = farthest_positive = 0
     for i in range(7):
