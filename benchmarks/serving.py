@@ -143,7 +143,9 @@ async def load(port: int, process: int, clients: int, seconds: float) -> dict[st
 async def _batches(port: int) -> tuple[int, int]:
     text = (await asked(port, "/metrics"))[1].decode()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-    return int(lines["kinspace_batches_total"]), int(lines["kinspace_batch_pictures_total"])
+    return int(float(lines["kinspace_batches_total"])), int(
+        float(lines["kinspace_batch_pictures_total"])
+    )
 
 
 def cpu_seconds(process: int) -> float:

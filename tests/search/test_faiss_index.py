@@ -1,4 +1,4 @@
-"""What only the faiss search does: learning, approximate answers, and how good they are."""
+"""The faiss index: training, recall of approximate searches, and re-ranking."""
 
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def cosines_by_hand(query: Any, rows: Any) -> Any:
     return near @ query / np.linalg.norm(near, axis=1) / np.linalg.norm(query)
 
 
-def test_by_the_full_vectors_a_compressed_index_finds_nearly_all(
+def test_re_ranked_with_the_full_vectors_a_compressed_index_finds_nearly_all(
     exact: ExactIndex, compressed: FaissIndex
 ) -> None:
     index = Reranked(compressed, lambda rows: X[rows])  # X is not of length 1
@@ -80,7 +80,7 @@ def test_by_the_full_vectors_a_compressed_index_finds_nearly_all(
     assert index.search(many, 3)[0].tolist() == found[:, :3].tolist() * 11
 
 
-def test_where_fewer_fit_than_are_asked_for_the_rest_is_empty(compressed: FaissIndex) -> None:
+def test_missing_results_are_minus_one(compressed: FaissIndex) -> None:
     index = Reranked(compressed, lambda rows: X[rows])
     found, cosines = index.search(QUERIES[:2], 60, where={"label": 7})  # there are 50
     assert sorted(found[0, :50].tolist()) == list(range(7, 10_000, 200))
@@ -109,7 +109,7 @@ def test_a_gallery_searched_by_codes_has_exact_cosines_and_survives_its_files(
         assert (added.class_name, added.similarity) == ("new", pytest.approx(1, abs=1e-6))
 
 
-def test_too_few_vectors_to_learn_from_are_an_error_that_says_what_to_do() -> None:
+def test_too_few_vectors_to_train_on_are_an_error_that_says_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"at least 9,984 vectors .* got 100; use kind 'hnsw'"):
         FaissIndex(16, kind="ivf_pq").add(X[:100], np.arange(100))
 

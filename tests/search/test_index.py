@@ -159,7 +159,7 @@ def test_a_saved_index_finds_the_same(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((np.ones((2, 5)), [0, 1]), "vectors: expected 3 columns, the dim of the index, got 5"),
         ((np.ones((2, 3)), [0]), r"ids: expected 2 integers, one per vector, got int64 \(1,\)"),
@@ -174,9 +174,9 @@ def test_a_saved_index_finds_the_same(make: Make, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_says_what_is_wrong(make: Make, arguments: Any, said: str) -> None:
+def test_invalid_input_is_an_error(make: Make, arguments: Any, message: str) -> None:
     index = make(3)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         index.add(*arguments)
     assert len(index) == 0
 

@@ -1,4 +1,4 @@
-"""What only the database does: versions, moves, wrong requests.
+"""The Milvus index: versions, moved files and invalid requests.
 
 Against a real milvus-lite file, and a real server where KINSPACE_MILVUS_URL names one.
 """
@@ -32,7 +32,7 @@ def index(place: Place) -> Iterator[MilvusIndex]:
 
 def test_another_model_takes_over_without_a_gap(index: MilvusIndex, place: Place) -> None:
     index.add(np.eye(3), [0, 1, 2])
-    other = place.open()  # another holder of the name
+    other = place.open()  # another index of the same name
     fresh = index.next_version()
     assert index.collection == f"{place.name}_v1"
     assert fresh.collection == f"{place.name}_v2"
@@ -71,22 +71,22 @@ def test_a_server_that_has_built_its_index_finds_nearly_all(place: Place) -> Non
 
 
 def test_searches_go_on_while_another_model_takes_over(index: MilvusIndex, place: Place) -> None:
-    """A thread that never stops asking gets the old answer or the new one, and no error."""
+    """A thread that keeps searching gets the old result or the new one, and no error."""
     index.add(np.eye(3), [0, 1, 2])
     answers: list[int] = []
     errors: list[ValueError] = []
     done = threading.Event()
     other = place.open()
 
-    def ask() -> None:
+    def search() -> None:
         while not done.is_set():
             try:
                 answers.append(int(other.search(np.eye(3)[:1], 1)[0][0, 0]))
             except ValueError as error:
                 errors.append(error)
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    thread = threading.Thread(target=search)
+    thread.start()
     for start in (10, 20, 30):
         fresh = index.next_version()
         fresh.add(np.eye(3), [start, start + 1, start + 2])
@@ -95,7 +95,7 @@ def test_searches_go_on_while_another_model_takes_over(index: MilvusIndex, place
     while len(answers) < before + 3 and not errors:
         done.wait(0.01)
     done.set()
-    asking.join()
+    thread.join()
     other.close()
     assert not errors
     assert set(answers) <= {0, 10, 20, 30}
@@ -155,7 +155,7 @@ def test_another_process_searches_what_one_has_saved(tmp_path: Path) -> None:
     assert done.stdout.strip() == "2 [[4], [5]]"
 
 
-def test_says_what_is_wrong(index: MilvusIndex, place: Place) -> None:
+def test_an_invalid_name_or_dim_is_an_error(index: MilvusIndex, place: Place) -> None:
     with pytest.raises(ValueError, match=f"dim: expected 3, the dim of '{place.name}'"):
         place.open(4)
     with pytest.raises(ValueError, match=r"dim: .* has no 'fish_of_kinspace'"):
@@ -166,7 +166,7 @@ def test_says_what_is_wrong(index: MilvusIndex, place: Place) -> None:
         MilvusIndex(place.uri, 3, name=f"{place.name}_v1")
 
 
-def test_says_what_is_wrong_with_a_file_or_address(tmp_path: Path) -> None:
+def test_an_invalid_file_or_address_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="uri: expected an address without a password"):
         MilvusIndex("http://me:secret@localhost:19530", 3)
     with pytest.raises(ValueError, match="name: expected one, since a server may"):
@@ -179,7 +179,7 @@ def test_says_what_is_wrong_with_a_file_or_address(tmp_path: Path) -> None:
         MilvusIndex.load(tmp_path / "gone")
 
 
-def test_a_word_in_a_filter_cannot_become_a_part_of_the_request(index: MilvusIndex) -> None:
+def test_a_filter_value_cannot_inject_an_expression(index: MilvusIndex) -> None:
     index.add(
         np.eye(3), [0, 1, 2], [0, 1, 2], {"word": ["a", "b", 'x" or label in [0, 1, 2] or "']}
     )

@@ -59,10 +59,10 @@ def test_eight_at_one_time_get_the_vectors_of_single_ones(
         alone = [upload(server, data, "/api/encode").json()["vector"] for data in pictures]
         gate = Gate(model, monkeypatch)
         monkeypatch.setattr(BatchQueue, "submit", counted)
-        asked = [clients.submit(upload, server, data, "/api/encode") for data in pictures]
+        pending = [clients.submit(upload, server, data, "/api/encode") for data in pictures]
         assert all(submitted.acquire(timeout=30) for _ in pictures)
         gate.opened.set()
-        together = [answer.result().json()["vector"] for answer in asked]
+        together = [answer.result().json()["vector"] for answer in pending]
     assert sum(gate.sizes) == 8
     assert len(gate.sizes) <= 2  # what came before the gate was reached, and all the rest
     torch.testing.assert_close(torch.tensor(together), torch.tensor(alone), atol=1e-5, rtol=0)
@@ -72,14 +72,14 @@ def test_a_full_queue_answers_at_once(run: Path, monkeypatch: pytest.MonkeyPatch
     model = kinspace.load(run, "cpu")
     gate = Gate(model, monkeypatch)
     with running(model, ServerSettings(queue_size=2)) as server, ThreadPoolExecutor(2) as clients:
-        asked = [clients.submit(upload, server, picture(row)) for row in range(2)]
+        pending = [clients.submit(upload, server, picture(row)) for row in range(2)]
         wait_for_queue(server, 2)
         refused = upload(server, picture(3))  # the model is still held
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert "busy" in refused.json()["error"]
         assert get(f"{server}/healthz").status_code == 200
         gate.opened.set()
-        assert [answer.result().status_code for answer in asked] == [200, 200]
+        assert [answer.result().status_code for answer in pending] == [200, 200]
         wait_for_queue(server, 0)
         assert upload(server, picture(3)).status_code == 200
 
@@ -90,7 +90,7 @@ def test_a_full_queue_refuses_before_the_picture_is_sent(
     model = kinspace.load(run, "cpu")
     gate = Gate(model, monkeypatch)
     with running(model, ServerSettings(queue_size=1)) as server, ThreadPoolExecutor(1) as clients:
-        asked = clients.submit(upload, server, picture(0))
+        pending = clients.submit(upload, server, picture(0))
         wait_for_queue(server, 1)
         where = urlsplit(server)
         with socket.create_connection((where.hostname, where.port), 60) as line:
@@ -101,7 +101,7 @@ def test_a_full_queue_refuses_before_the_picture_is_sent(
             line.sendall(head.encode())  # and nothing of the body
             assert b" 503 " in line.recv(65536).split(b"\r\n")[0]
         gate.opened.set()
-        assert asked.result().status_code == 200
+        assert pending.result().status_code == 200
         labels = {"method": "POST", "route": "/api/search", "code": "503"}
         assert metrics(server)["kinspace_requests_total", frozenset(labels.items())] == 1
 

@@ -63,7 +63,7 @@ def test_search_does_not_wait_for_the_map(
     assert json.loads(gallery_map.GalleryMap(bare).response) == found  # from the folder, at once
 
 
-def test_a_map_that_cannot_be_drawn_is_all_that_is_missing(
+def test_a_server_without_a_map_answers_everything_else(
     bare: EmbeddingModel,
     monkeypatch: pytest.MonkeyPatch,
     browser: Any,
@@ -81,16 +81,16 @@ def test_a_map_that_cannot_be_drawn_is_all_that_is_missing(
     assert "no memory for a map" in caplog.text
 
 
-def test_a_folder_that_cannot_be_written_is_served_too(
+def test_a_read_only_folder_is_served_too(
     bare: EmbeddingModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(path: Path, write: object) -> None:
         raise PermissionError(13, f"cannot write {path}: Permission denied")
 
     monkeypatch.setattr("kinspace.server.gallery_map.write_atomically", refused)
-    said: list[str] = []
-    assert gallery_positions(bare, status=said.append).shape == (len(bare.table), 2)
-    assert "the map cannot be saved" in said[-1]
+    messages: list[str] = []
+    assert gallery_positions(bare, status=messages.append).shape == (len(bare.table), 2)
+    assert "the map cannot be saved" in messages[-1]
     assert not (bare.folder / FILE).exists()
 
 

@@ -1,4 +1,4 @@
-"""Whatever comes, a 4xx with a reason; the server lives on."""
+"""Invalid requests get a 4xx with a reason, and the server goes on."""
 
 import contextlib
 import random
@@ -34,11 +34,11 @@ def refused(answer: httpx.Response, code: int, word: str) -> None:
         (encoded(scene(1, 64), "png")[:300], 400, "picture"),
     ],
 )
-def test_pictures_that_are_none(server: str, path: str, data: bytes, code: int, word: str) -> None:
+def test_other_files_are_refused(server: str, path: str, data: bytes, code: int, word: str) -> None:
     refused(upload(server, data, path), code, word)
 
 
-def test_questions_that_make_no_sense(server: str) -> None:
+def test_invalid_queries_are_refused(server: str) -> None:
     good = picture()
     refused(upload(server, good, k=0), 400, "k: expected 1 to 100, got 0")
     refused(upload(server, good, k=101), 400, "k: expected")
@@ -77,22 +77,22 @@ def test_questions_that_make_no_sense(server: str) -> None:
         "1.jpg%00",
     ],
 )
-def test_no_path_leads_to_the_disk(server: str, name: str) -> None:
-    """Sent as it is: a client library would tidy it up."""
+def test_no_path_of_a_request_reaches_the_disk(server: str, name: str) -> None:
+    """Sent as raw bytes, because a client library would normalize the path."""
     where = urlsplit(server)
     for path in (f"/thumb/{name}.jpg", f"/api/neighbors/{name}", f"/{name}"):
         with socket.create_connection((where.hostname, where.port), 10) as line:
             line.sendall(
                 f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\nConnection: close\r\n\r\n".encode()
             )
-            said = b""
+            response = b""
             while part := line.recv(65536):
-                said += part
-        assert said.split()[1].startswith(b"4"), said[:200]
-        assert b"root:" not in said
+                response += part
+        assert response.split()[1].startswith(b"4"), response[:200]
+        assert b"root:" not in response
 
 
-def test_too_many_bytes_and_pixels(model: EmbeddingModel) -> None:
+def test_too_many_bytes_and_pixels_are_refused(model: EmbeddingModel) -> None:
     settings = ServerSettings(max_upload_bytes=20_000, max_pixels=10_000)
     with running(model, settings) as server:
         refused(upload(server, b"\xff\xd8" + bytes(21_000)), 413, "20,000 bytes")
@@ -110,7 +110,7 @@ def test_too_many_bytes_and_pixels(model: EmbeddingModel) -> None:
         assert upload(server, encoded(scene(2, 100), "jpeg")).status_code == 200
 
 
-def test_a_client_that_falls_silent_is_let_go(model: EmbeddingModel) -> None:
+def test_a_client_that_stops_sending_is_refused(model: EmbeddingModel) -> None:
     with running(model, ServerSettings(read_timeout=0.2)) as server:
         where = urlsplit(server)
         with socket.create_connection((where.hostname, where.port), 10) as line:
@@ -126,9 +126,9 @@ def test_a_client_that_falls_silent_is_let_go(model: EmbeddingModel) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_malformed_requests_do_no_harm(server: str, kind: str) -> None:
-    """Some fifty of a kind, hundreds in all: none makes the server fail or fall silent."""
-    chance = random.Random(kind)
-    codes = Counter(code_of(server, KINDS[kind](chance)) for _ in range(50))
+    """Fifty of each kind: none makes the server fail or stop answering."""
+    rng = random.Random(kind)
+    codes = Counter(code_of(server, KINDS[kind](rng)) for _ in range(50))
     assert set(codes) <= {200, 400, 404, 413, 414, 415, 422, 431}, codes
     # changed bytes, and huge headers that are still allowed, may leave a good picture
     refused = codes.total() - codes[200]
@@ -141,15 +141,15 @@ ALWAYS_REFUSED = ("bombs", "wrong types", "odd names", "broken forms")
 
 
 def code_of(server: str, request: bytes) -> int:
-    """The code of the answer to these bytes; an answer of ours says why."""
+    """The status code of the response to these bytes."""
     where = urlsplit(server)
     with socket.create_connection((where.hostname, where.port), 60) as line:
         with contextlib.suppress(ConnectionError):  # it may answer, and close, before it has all
             line.sendall(request.replace(b"Host: 127.0.0.1", b"Host: " + where.netloc.encode()))
-        said = b""
+        response = b""
         with contextlib.suppress(ConnectionError):
             while got := line.recv(65536):
-                said += got
-    assert said, request[:300]
-    assert b"Traceback" not in said
-    return int(said.split()[1])
+                response += got
+    assert response, request[:300]
+    assert b"Traceback" not in response
+    return int(response.split()[1])

@@ -1,4 +1,4 @@
-"""Tokens, names and headers."""
+"""Tokens, host names and security headers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from kinspace.inference import EmbeddingModel
 from kinspace.server import serve
-from kinspace.server.server_settings import ServerSettings
+from kinspace.server.server_settings import LOCAL_HOSTS, ServerSettings
 from web_servers import get, picture, post, running, upload
 
 TOKEN = "moths-fly-at-night"
@@ -47,7 +47,7 @@ def test_every_answer_has_the_headers(server: str) -> None:
         {"Cookie": "kinspace-session=\\303; =;;"},
     ],
 )
-def test_without_the_token_nothing_of_the_gallery_is_told(
+def test_without_the_token_nothing_of_the_gallery_is_visible(
     guarded: str, headers: dict[str, str]
 ) -> None:
     for path in ("/api/about", "/api/map", "/thumb/1.jpg", "/metrics", "/openapi.json", "/x"):
@@ -64,21 +64,21 @@ def test_the_page_and_the_health_are_open(guarded: str) -> None:
         assert get(guarded + path).status_code == 200
 
 
-def test_the_token_opens_and_a_session_too(guarded: str) -> None:
+def test_the_token_gives_access_and_so_does_its_session(guarded: str) -> None:
     right = {"Authorization": f"Bearer {TOKEN}"}
     assert get(f"{guarded}/api/about", headers=right).status_code == 200
     with httpx.Client(base_url=guarded, timeout=60) as client:
         answer = client.post("/api/session", headers=right)
-        said = answer.headers["set-cookie"]
-        assert "HttpOnly" in said
-        assert "SameSite=strict" in said
-        assert TOKEN not in said
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert TOKEN not in cookie
         assert client.get("/thumb/1.jpg").status_code == 200
         files = {"picture": picture()}
         assert client.post("/api/search", files=files).status_code == 200
 
 
-def test_another_name_or_another_page_is_refused(server: str) -> None:
+def test_another_host_name_or_another_page_is_refused(server: str) -> None:
     assert get(server, headers={"Host": "evil.example"}).status_code == 421
     assert get(server, headers={"Host": "localhost:99"}).status_code == 200
     foreign = {"Origin": "http://evil.example"}
@@ -87,16 +87,38 @@ def test_another_name_or_another_page_is_refused(server: str) -> None:
     assert get(f"{server}/api/about", headers=own).status_code == 200
 
 
-def test_other_machines_are_let_in_only_with_a_token(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("[::1]:8000", 200),
+        ("[::1]", 200),
+        ("LOCALHOST", 200),
+        ("gallery.example:80", 200),
+        ("[::2]:8000", 421),
+        ("[::1].evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+    ],
+)
+def test_host_names_with_ports_ipv6_and_capitals(
+    model: EmbeddingModel, host: str, code: int
+) -> None:
+    settings = ServerSettings(hosts=(*LOCAL_HOSTS, "Gallery.Example"))
+    with running(model, settings) as server:
+        answer = get(f"{server}/healthz", headers={"Host": host})
+    assert answer.status_code == code
+    assert ("error" in answer.json()) == (code == 421)
+
+
+def test_other_machines_need_a_token(run: Path) -> None:
     with pytest.raises(ValueError, match=r"other machines; give a token .*KINSPACE_TOKEN"):
         serve(run, address=("0.0.0.0", 8000), device="cpu")
 
 
-def test_a_short_token_is_none() -> None:
+def test_a_short_token_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 8"):
         ServerSettings(token="1234")
 
 
-def test_an_upload_does_not_show_where_the_run_is(server: str, run: Path) -> None:
+def test_no_answer_shows_the_path_of_the_run(server: str, run: Path) -> None:
     assert str(run.parent) not in get(f"{server}/api/about").text
     assert str(run.parent) not in upload(server, b"GIF89a" + bytes(50)).text

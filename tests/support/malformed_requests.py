@@ -1,4 +1,4 @@
-"""Requests as an attacker or a broken program sends them, byte by byte, by chance."""
+"""Requests as an attacker or a broken program sends them, byte by byte, at random."""
 
 import io
 import pickle
@@ -33,36 +33,36 @@ def post(body: bytes, kind: str = "multipart/form-data; boundary=b", more: bytes
 
 
 def part(data: bytes, name: str = "a.jpg", field: str = "picture", more: bytes = b"") -> bytes:
-    said = f'Content-Disposition: form-data; name="{field}"; filename="{name}"'
-    return b"--b\r\n" + said.encode() + b"\r\n" + more + b"\r\n" + data + b"\r\n"
+    disposition = f'Content-Disposition: form-data; name="{field}"; filename="{name}"'
+    return b"--b\r\n" + disposition.encode() + b"\r\n" + more + b"\r\n" + data + b"\r\n"
 
 
 def form(*parts: bytes) -> bytes:
     return b"".join(parts) + b"--b--\r\n"
 
 
-def _truncated(chance: random.Random) -> bytes:
-    data = chance.choice(WHOLE)
-    return post(form(part(data[: chance.randrange(len(data))])))
+def _truncated(rng: random.Random) -> bytes:
+    data = rng.choice(WHOLE)
+    return post(form(part(data[: rng.randrange(len(data))])))
 
 
-def _changed(chance: random.Random) -> bytes:
-    data = bytearray(chance.choice(WHOLE))
-    for _ in range(chance.randrange(1, 30)):
-        data[chance.randrange(len(data))] = chance.randrange(256)
+def _changed(rng: random.Random) -> bytes:
+    data = bytearray(rng.choice(WHOLE))
+    for _ in range(rng.randrange(1, 30)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
     return post(form(part(bytes(data))))
 
 
-def _bomb(chance: random.Random) -> bytes:
-    """A few bytes that say they are, or unpack to, very many."""
-    wide, high = chance.randrange(20_000, 65_536), chance.randrange(20_000, 65_536)
-    text = zlib.compress(bytes(chance.randrange(2, 8) * 2**20))
+def _bomb(rng: random.Random) -> bytes:
+    """A few bytes that declare or decompress to very many."""
+    wide, high = rng.randrange(20_000, 65_536), rng.randrange(20_000, 65_536)
+    text = zlib.compress(bytes(rng.randrange(2, 8) * 2**20))
     chunk = b"zTXt" + b"Comment\x00\x00" + text
     header = b"IHDR" + struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n"
-    for body in (chunk, header) if chance.random() < 0.5 else (header,):
+    for body in (chunk, header) if rng.random() < 0.5 else (header,):
         png += struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-    small = chance.choice(WHOLE[1:2])
+    small = rng.choice(WHOLE[1:2])
     texts = small[:33] + struct.pack(">I", len(chunk) - 4) + chunk
     texts += struct.pack(">I", zlib.crc32(chunk)) + small[33:]
     bmp = bytearray(WHOLE[4])
@@ -73,10 +73,10 @@ def _bomb(chance: random.Random) -> bytes:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("a.png", bytes(2**20))
     made = (bomb(), png, texts, bytes(bmp), bytes(gif), archive.getvalue())
-    return post(form(part(chance.choice(made))))
+    return post(form(part(rng.choice(made))))
 
 
-def _wrong_type(chance: random.Random) -> bytes:
+def _wrong_type(rng: random.Random) -> bytes:
     files = (
         *(
             b"hello\n" * 9,
@@ -93,15 +93,15 @@ def _wrong_type(chance: random.Random) -> bytes:
         *(("filter", b"7"), ("filter", b'{"class": {"a": 1}}'), ("filter", b'{"class": null}')),
         ("filter", b"\x00"),
     )
-    if chance.random() < 0.6:
-        return post(form(part(chance.choice(files))))
-    name, value = chance.choice(fields)
+    if rng.random() < 0.6:
+        return post(form(part(rng.choice(files))))
+    name, value = rng.choice(fields)
     field = f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + value
     return post(form(part(WHOLE[0]), field + b"\r\n"))
 
 
-def _huge_header(chance: random.Random) -> bytes:
-    size = chance.choice((9_000, 70_000, 300_000))
+def _huge_header(rng: random.Random) -> bytes:
+    size = rng.choice((9_000, 70_000, 300_000))
     body = form(part(WHOLE[0], more=b"X-Odd: " + b"y" * size + b"\r\n"))
     many = b"".join(b"X-%d: %s\r\n" % (n, b"y" * 40) for n in range(size // 50))
     made = (
@@ -113,31 +113,31 @@ def _huge_header(chance: random.Random) -> bytes:
         post(body),
         b"GET /" + b"a" * size + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
     )
-    return chance.choice(made)
+    return rng.choice(made)
 
 
-def _odd_name(chance: random.Random) -> bytes:
-    name = chance.choice(NAMES)
-    if chance.random() < 0.3:
-        name += chance.choice(NAMES)
-    return post(form(part(chance.choice((WHOLE[0][:200], b"none")), name)))
+def _odd_name(rng: random.Random) -> bytes:
+    name = rng.choice(NAMES)
+    if rng.random() < 0.3:
+        name += rng.choice(NAMES)
+    return post(form(part(rng.choice((WHOLE[0][:200], b"none")), name)))
 
 
-def _broken_form(chance: random.Random) -> bytes:
-    noise = chance.randbytes(chance.randrange(1, 400))
+def _broken_form(rng: random.Random) -> bytes:
+    noise = rng.randbytes(rng.randrange(1, 400))
     whole = form(part(WHOLE[0]))
     made = (
-        post(noise, chance.choice(("multipart/form-data", "a/b", "", "text/plain; charset=\x7f"))),
+        post(noise, rng.choice(("multipart/form-data", "a/b", "", "text/plain; charset=\x7f"))),
         post(noise),
-        post(whole[: chance.randrange(len(whole) - 10)]),
-        post(form(part(WHOLE[0], field=chance.choice(("other", "", "picture[]", "Picture"))))),
+        post(whole[: rng.randrange(len(whole) - 10)]),
+        post(form(part(WHOLE[0], field=rng.choice(("other", "", "picture[]", "Picture"))))),
         post(form(*(part(b"a", field=f"f{n}") for n in range(1500)))),
         post(form(part(noise), part(noise))),
         post(b"picture=a&k=3", "application/x-www-form-urlencoded"),
         post(b'{"picture": "a"}', "application/json"),
         noise + b"\r\n\r\n",
     )
-    return chance.choice(made)
+    return rng.choice(made)
 
 
 KINDS: dict[str, Callable[[random.Random], bytes]] = {

@@ -159,15 +159,15 @@
     const box = $("answer");
     box.textContent = "";
     if (!verdict) { return ""; }
-    const votes = Math.round(100 * verdict.confidence) + " % of the votes of its neighbors";
+    const votes = Math.round(100 * verdict.confidence) + " % of the votes";
     if (verdict.kind) { box.append(badge(verdict.kind), " "); }
     if (!verdict.kind || verdict.kind === "same kind") {
       box.append(element("b", "", verdict.best), ", with " + votes);
     } else if (verdict.kind === "not sure") {
       box.append("perhaps ", element("b", "", verdict.best), ", with " + votes);
     } else { box.append("most similar to class ", element("b", "", verdict.best)); }
-    const said = Array.from(box.childNodes).slice(verdict.kind ? 2 : 0).map((each) => each.textContent);
-    return (verdict.kind ? verdict.kind[0].toUpperCase() + verdict.kind.slice(1) + ": " : "") + said.join("") + ".";
+    const texts = Array.from(box.childNodes).slice(verdict.kind ? 2 : 0).map((each) => each.textContent);
+    return (verdict.kind ? verdict.kind[0].toUpperCase() + verdict.kind.slice(1) + ": " : "") + texts.join("") + ".";
   }
   async function showUpload(file) {
     if (site) { return; }
