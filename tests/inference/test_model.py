@@ -76,6 +76,28 @@ def test_many_pictures_have_the_vectors_they_have_alone(model: EmbeddingModel) -
     assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(7), abs=1e-6)
 
 
+def test_similarity_is_the_cosine_of_each_with_each(model: EmbeddingModel, tmp_path: Path) -> None:
+    some = [picture(i) for i in range(5)]
+    vectors = model.encode(some).astype(np.float64)
+    found = model.similarity(some[:2], some)
+    assert found.shape == (2, 5)
+    assert found.dtype == np.float32
+    assert found == pytest.approx(vectors[:2] @ vectors.T, abs=1e-5)
+    some[3].save(tmp_path / "three.png")
+    one = model.similarity(tmp_path / "three.png", some)
+    assert one == pytest.approx(vectors[3:4] @ vectors.T, abs=1e-5)
+    for given in (
+        7 * vectors,
+        torch.from_numpy(vectors),
+        list(vectors),
+        vectors.astype(np.float32),
+    ):
+        assert model.similarity(some[:2], given) == pytest.approx(found, abs=1e-5)
+    assert model.similarity(vectors[0], vectors[1]) == pytest.approx(found[:1, 1:2], abs=1e-5)
+    with pytest.raises(ValueError, match="b: expected vectors of 8 numbers like those of a, got 7"):
+        model.similarity(some[0], vectors[:, :7])
+
+
 @pytest.mark.parametrize(
     ("images", "said"),
     [

@@ -1,6 +1,7 @@
 """The ONNX file says what PyTorch says, and what to do to a picture before."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,22 @@ def test_a_file_gives_the_embeddings_of_the_model(tmp_path: Path) -> None:
         inputs = ((pixels - settings["mean"]) / settings["std"]).transpose(0, 3, 1, 2)
         found = session.run(None, {"pictures": inputs.astype(np.float32)})[0]
         assert found == pytest.approx(model.encode(some[:count]), abs=1e-5)
+
+
+@pytest.mark.parametrize("rescale", [0.0, 0.5])
+def test_a_file_takes_the_views_of_the_model(rescale: float, tmp_path: Path) -> None:
+    model = kinspace.load(bare_run(tmp_path), "cpu")
+    assert model.settings is not None
+    model.views, model.settings = 3, replace(model.settings, rescale=rescale)
+    some = [digits().pictures.read(i) for i in range(4)]
+    file = tmp_path / "model.onnx"
+    assert export_onnx(model, file, some) < 1e-5
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    squares = [np.asarray(p.resize((18, 18), Image.Resampling.BILINEAR)) for p in some]
+    found = session.run(None, {"pictures": np.stack(squares).transpose(0, 3, 1, 2)})[0]
+    assert found == pytest.approx(model.encode(some), abs=1e-5)
+    about = {entry.key: entry.value for entry in onnx.load(file).metadata_props}
+    assert about["transform"].endswith("8 bit; channels first; the file takes 3 crops of it")
 
 
 def test_a_file_that_differs_is_not_written(

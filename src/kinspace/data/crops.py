@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace.data.transforms import TransformSettings
 
-__all__ = ["augmented_views", "center_crops", "crop_batch", "random_crops", "to_device"]
+__all__ = [
+    "augmented_views",
+    "center_crops",
+    "crop_batch",
+    "random_crops",
+    "to_device",
+    "view_crops",
+]
 
 
 def random_crops(draws: NDArray[np.float64], settings: TransformSettings) -> Tensor:
@@ -135,6 +142,16 @@ def to_device(table: Tensor, device: torch.device) -> Tensor:
     return table.to(device, non_blocking=True)
 
 
+def view_crops(views: int, settings: TransformSettings, *, seed: int = 0) -> Tensor:
+    """The crops of `augmented_views`, as `random_crops` has them.
+
+    >>> view_crops(16, TransformSettings()).shape
+    torch.Size([4, 16])
+    """
+    checks.integer("views", views, at_least=1)
+    return random_crops(np.random.default_rng(seed).random((4, views)), settings)
+
+
 def augmented_views(
     squares: Tensor, views: int, settings: TransformSettings, *, seed: int = 0
 ) -> Iterator[Tensor]:
@@ -150,11 +167,8 @@ def augmented_views(
     >>> torch.stack([embed(view) for view in augmented_views(squares, 16, magnet)]).mean(0).shape
     torch.Size([5, 3])
     """
-    checks.integer("views", views, at_least=1)
     everyone = torch.arange(len(squares), device=squares.device)
-    crops = to_device(
-        random_crops(np.random.default_rng(seed).random((4, views)), settings), squares.device
-    )
+    crops = to_device(view_crops(views, settings, seed=seed), squares.device)
     for crop in crops.T:
         shared = crop[:, None].expand(4, len(squares))
         yield crop_batch(squares, everyone, shared, settings)

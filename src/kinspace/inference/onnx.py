@@ -2,6 +2,8 @@
 
 The file takes `pictures` (batch, 3, size, size), made as its metadata "transform" says in words and
 "transform_settings" in JSON, and gives `embeddings` (batch, dim) of length 1. The batch is free.
+Where the model takes the mean over several views (`test.views`), `pictures` are whole squares of
+8 bit and the file has the crops in it.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from kinspace import __version__
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.normalization import unit
 from kinspace.data import load_dataset
+from kinspace.data.crops import view_crops
 from kinspace.data.transforms import TransformSettings
 from kinspace.inference.inputs import as_list, network_input
 from kinspace.inference.model import EmbeddingModel, load
@@ -98,12 +102,33 @@ def export_run(
 class _Embeddings(nn.Module):
     """The network with one input and unit vectors out, whatever it is."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, model: EmbeddingModel) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.settings = model.module, model.settings
+        self.crops: list[list[int]] = []
+        if self.settings is not None and model.views > 1:
+            self.crops = view_crops(model.views, self.settings).T.tolist()
 
     def forward(self, pictures: Tensor) -> Tensor:
-        return unit(self.network(pictures))
+        if not self.crops:
+            return unit(self.network(pictures))
+        views = torch.cat(list(self._views(pictures)))  # (views * batch, 3, size, size)
+        return unit(self.network(views).unflatten(0, (len(self.crops), -1)).mean(0))
+
+    def _views(self, squares: Tensor) -> Iterator[Tensor]:
+        """`augmented_views` by what ONNX has: resize, cut, flip."""
+        settings = self.settings
+        assert settings is not None
+        mean, std = torch.tensor([settings.mean, settings.std], device=squares.device)[
+            ..., None, None
+        ]
+        images = squares.float() / 255
+        for side, top, left, mirrored in self.crops:
+            image = images
+            if side != settings.resize:
+                image = interpolate(images, (side, side), mode="bilinear", align_corners=False)
+            image = image[..., top : top + settings.size, left : left + settings.size]
+            yield ((image.flip(-1) if mirrored else image) - mean) / std
 
 
 @torch.no_grad()
@@ -111,7 +136,7 @@ def _export(model: EmbeddingModel, inputs: Tensor, file: Path) -> None:
     example = torch.cat([inputs, inputs])[:2].to(model.device)  # a batch of 1 would be taken for 1
     with _quiet():
         torch.onnx.export(
-            _Embeddings(model.module).eval(),
+            _Embeddings(model).eval(),
             (example,),
             str(file),
             input_names=["pictures"],
@@ -134,7 +159,7 @@ def _describe(model: EmbeddingModel, file: Path) -> None:
         "method": str(model.about["recipe"].get("name", "")),
         "transform": "none: inputs as they were trained on"
         if settings is None
-        else _words(settings),
+        else _words(settings, model.views),
         "transform_settings": json.dumps(None if settings is None else settings.to_dict()),
         "similarity": "cosine",
     }
@@ -142,8 +167,10 @@ def _describe(model: EmbeddingModel, file: Path) -> None:
     onnx.save(written, str(file))
 
 
-def _words(settings: TransformSettings) -> str:
+def _words(settings: TransformSettings, views: int = 1) -> str:
     fit = FITS[settings.fit].format(settings.resize)
+    if views > 1:
+        return f"RGB, upright; {fit}; 8 bit; channels first; the file takes {views} crops of it"
     side = settings.at_test().size
     mean, std = (", ".join(f"{v:g}" for v in values) for values in (settings.mean, settings.std))
     return (
@@ -157,8 +184,9 @@ def _difference(model: EmbeddingModel, file: Path, inputs: Tensor) -> float:
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     ours = model.embed_inputs(inputs).cpu().numpy()
-    theirs = session.run(["embeddings"], {"pictures": inputs.float().numpy()})[0]
-    alone = session.run(["embeddings"], {"pictures": inputs[:1].float().numpy()})[0]
+    given = (inputs if inputs.dtype == torch.uint8 else inputs.float()).numpy()
+    theirs = session.run(["embeddings"], {"pictures": given})[0]
+    alone = session.run(["embeddings"], {"pictures": given[:1]})[0]
     return float(max(np.abs(theirs - ours).max(), np.abs(alone - ours[:1]).max()))
 
 
