@@ -1,4 +1,4 @@
-"""What a model answers: neighbors, a verdict, and what became of added pictures."""
+"""Results of a model with a gallery: neighbors, the class of a picture, and added pictures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A picture of the gallery. row: its place there. same: of one kind by the threshold, if any.
+    """A picture of the gallery. same: similarity reaches the threshold `same`; None without one.
 
-    label is -1 and class_name "" where the gallery has no classes.
+    Without classes in the gallery, label is -1 and class_name "".
     """
 
     row: int
@@ -29,8 +29,8 @@ class Neighbor:
 class Verdict:
     """The class of a picture, or "unknown".
 
-    confidence: the share of the votes for the class that came out first, `best`. similarity: the
-    cosine to the nearest picture, which decides whether the class is known at all.
+    confidence: the share of the votes for the first class, `best`. similarity: the cosine to the
+    nearest picture, which decides whether the class is known.
     """
 
     class_name: str
@@ -42,11 +42,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Added:
-    """What was put under one class name, and the other class nearest to it.
+    """The pictures added to one class, and the other class nearest to them.
 
     similarity: the median over the added pictures of their cosine to the nearest picture of that
-    class. confusable: it is above the threshold, so that more than half of them would be taken for
-    pictures of that class; None where there is no threshold.
+    other class. confusable: it reaches the threshold `known`, so that at least half of them would
+    count as known by that class; None without a threshold.
     """
 
     class_name: str

@@ -1,4 +1,4 @@
-"""Small pictures of the rows of a gallery, by row."""
+"""Thumbnails of the pictures of a gallery, by row."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ KEPT = 4096  # of about 6 kB
 
 
 class Thumbnails:
-    r"""Pictures found once, at the start: by their names in a data set, else by their own files.
+    r"""Thumbnails of a gallery, whose pictures are located once: in a data set by id, else by path.
 
-    data: where the pictures of the gallery are; by default what the run was trained on, if the
-    gallery is made of it. missing: how many rows have no picture; they get a gray one.
+    data: the pictures of the gallery; by default the data of the run, if the gallery is made of it.
+    missing: the number of rows whose picture is not found; their thumbnail is gray.
 
     >>> import kinspace
     >>> model = kinspace.load("runs/moths-nra-1")  # doctest: +SKIP
@@ -36,38 +36,40 @@ class Thumbnails:
         table = model.table
         found = _pictures(model, data)
         by_name = {} if found is None else {n: i for i, n in enumerate(picture_ids(found))}
-        self._found: list[tuple[Pictures, int] | None] = []
+        self._sources: list[tuple[Pictures, int] | None] = []
         for row, name in enumerate(table.ids):
             path = Path(table.paths[row]) if table.paths and table.paths[row] else None
             if found is not None and name in by_name:
-                self._found.append((found, by_name[name]))
+                self._sources.append((found, by_name[name]))
             elif path is not None and path.is_file():
-                self._found.append((FilePictures([path]), 0))
+                self._sources.append((FilePictures([path]), 0))
             else:
-                self._found.append(None)
-        self.missing = self._found.count(None)
-        self._reading = threading.Lock()  # an archive is one file: one reads at a time
+                self._sources.append(None)
+        self.missing = self._sources.count(None)
+        self._lock = threading.Lock()  # an archive is one file: one thread reads at a time
         self.jpeg = lru_cache(KEPT)(self._jpeg)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._sources)
 
     def _jpeg(self, row: int) -> bytes:
-        place = self._found[row]
-        if place is None:
+        source = self._sources[row]
+        if source is None:
             return gray_jpeg(SIDE)
-        with self._reading:
-            return thumbnail_jpeg(*place, side=SIDE)
+        with self._lock:
+            return thumbnail_jpeg(*source, side=SIDE)
 
 
 def _pictures(model: EmbeddingModel, data: Any) -> Pictures | None:
     own = any(name.startswith("part=") for name in model.table.attribute_names)
-    if data is None and not own:  # names of other data may be the same: no picture is better
+    if (
+        data is None and not own
+    ):  # other data may have the same ids: no picture is better
         return None
     try:
         pictures = load_dataset(model.about["data"] if data is None else data).pictures
     except ValueError:
         if data is not None:
             raise
-        return None  # it is not where it was
+        return None  # the data have moved
     return None if isinstance(pictures, SampleInputs) else pictures
