@@ -62,9 +62,7 @@ class Thumbnails:
 
 def _pictures(model: EmbeddingModel, data: Any) -> Pictures | None:
     own = any(name.startswith("part=") for name in model.table.attribute_names)
-    if (
-        data is None and not own
-    ):  # other data may have the same ids: no picture is better
+    if data is None and not own:  # other data may have the same ids: no picture is better
         return None
     try:
         pictures = load_dataset(model.about["data"] if data is None else data).pictures
