@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from command_line import run
-from report.runs import trained, write_digits
+from digit_runs import trained, write_digits
 from vector_files import blobs, saved
 
 

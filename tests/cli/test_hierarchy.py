@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from command_line import run
-from report.runs import write_digits
+from digit_runs import write_digits
 
 
 def test_trains_evaluates_and_continues(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
     """
     again = "interrupted; to continue, run the same command with --resume and --out RUN"
     with user_errors(interrupted=again):
-        from kinspace.evaluation.hierarchy_experiment import recover_hierarchy
+        from kinspace.evaluation.hierarchy_recovery import recover_hierarchy
 
         found = recover_hierarchy(
             data,
@@ -87,8 +87,8 @@ def print_errors(found: dict[str, Any]) -> None:
     console = Console()
     title = (
         f"{found['data']}: trained on {len(found['merged_classes']):,} merged classes, made of "
-        f"{found['classes']:,} true classes; {found['judged']:,} test pictures classified by "
-        f"{found['known']:,} training pictures"
+        f"{found['classes']:,} true classes; {found['test_pictures']:,} test pictures classified "
+        f"by {found['train_pictures']:,} training pictures"
     )
     for text in (title, table, f"run folder: {found['run']}"):
         console.print(text, markup=False, highlight=False, soft_wrap=isinstance(text, str))

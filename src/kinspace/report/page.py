@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.json_files import write_json
 from kinspace._core.text import plural
 from kinspace.data.validation import CheckResult, check
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.evaluator import EvaluatedTables, evaluate_tables
+from kinspace.evaluation.evaluator import EvaluatedTables, EvaluateOptions, evaluate_tables
 from kinspace.evaluation.summary import Status
 from kinspace.report.contents import contents
 from kinspace.report.figures import Plot
@@ -29,8 +29,7 @@ def write_report(
     *,
     out: str | Path | None = None,
     checked: bool = True,
-    status: Status = lambda text: None,
-    **options: Any,
+    **options: Unpack[EvaluateOptions],
 ) -> Path:
     """Evaluate a run or a table like `evaluate`, and write index.html; returns its path.
 
@@ -38,7 +37,8 @@ def write_report(
     every picture of the data like `kinspace check`. options: those of `evaluate`.
     """
     folder = _folder(source, out)
-    found = evaluate_tables(source, data, status=status, **options)
+    status: Status = options.get("status") or (lambda text: None)
+    found = evaluate_tables(source, data, **options)
     seed = found.evaluation.seed
     status("drawing the map")
     drawn_map = map_data(found.test, found.pictures.get("test"), seed=seed)

@@ -1,7 +1,12 @@
-"""Small real runs on pictures of digits in files, for everything that judges a run."""
+"""Small real runs on pictures of digits in files, and fixtures for tests that evaluate a run.
+
+A conftest.py imports the fixtures `photos` and `run`.
+"""
 
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import kinspace
 from kinspace.data import digits_dataset
@@ -31,3 +36,15 @@ def write_digits(folder: Path, *, each: int = 16) -> Path:
 
 def trained(photos: Path, out: Path, *, method: str = "triplet", seed: int = 4) -> Run:
     return kinspace.train(str(photos), method=method, changes=QUICK, out=out, seed=seed, **OPTIONS)
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of pictures of digits in ten classes."""
+    return write_digits(tmp_path_factory.mktemp("pictures") / "photos")
+
+
+@pytest.fixture(scope="session")
+def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run on these pictures."""
+    return trained(photos, tmp_path_factory.mktemp("runs") / "first")

@@ -1,4 +1,4 @@
-"""compare and hierarchy: whole experiments with small real runs."""
+"""Hierarchy recovery: whole experiments with small real runs."""
 
 import json
 from dataclasses import replace
@@ -8,62 +8,18 @@ import numpy as np
 import pytest
 import torch
 
+from digit_runs import OPTIONS, QUICK
 from kinspace.data import load_dataset
-from kinspace.evaluation.comparison import compare
-from kinspace.evaluation.hierarchy_experiment import recover_hierarchy
+from kinspace.evaluation.hierarchy_recovery import recover_hierarchy
 from kinspace.evaluation.merged_classes import recovery_error
 from kinspace.inference.run_embeddings import RunEmbeddings
-from kinspace.report import write_comparison
-from kinspace.run import Run, Splits, open_run
+from kinspace.run import Splits, open_run
 from kinspace.training.data_parts import split_names
-from report.runs import OPTIONS, QUICK, trained
-from report.test_page import checked
 
 pytestmark = pytest.mark.slow  # four more trainings
 
 
-@pytest.fixture(scope="module")
-def runs(run: Run, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    folder = tmp_path_factory.mktemp("runs")
-    more = [("triplet", 1), ("multi_similarity", 4), ("multi_similarity", 1)]
-    return [run, *(trained(photos, folder / f"{m}{s}", method=m, seed=s) for m, s in more)]
-
-
-def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Run]) -> None:
-    found = compare(runs)
-    recalls = [run.results["selected"]["recall@1"] for run in runs]
-    assert [row["recall@1"] for row in found.runs] == pytest.approx(recalls)
-    assert [(g["group"], g["seeds"]) for g in found.groups] == [
-        ("triplet", [4, 1]),
-        ("multi_similarity", [4, 1]),
-    ]
-    first, second = (group["recall@1"] for group in found.groups)
-    assert first["mean"] == pytest.approx(np.mean(recalls[:2]))
-    assert first["spread"] == pytest.approx(np.std(recalls[:2], ddof=1))
-    [test] = found.tests
-    assert test["by_picture"]["difference"] == pytest.approx(first["mean"] - second["mean"])
-    assert test["by_picture"]["count"] == 80
-    assert test["by_seed"]["count"] == 2
-
-
-def test_the_comparison_is_a_page_with_its_numbers_beside_it(
-    runs: list[Run], tmp_path: Path
-) -> None:
-    page = write_comparison(compare(runs), tmp_path)
-    found = checked(page)
-    for link in found.links:
-        assert link.startswith("#") or (tmp_path / link).is_file()
-    numbers = json.loads((tmp_path / "comparison.json").read_text())
-    assert {row["run"] for row in numbers["runs"]} == {run.folder.name for run in runs}
-    assert (tmp_path / "figures" / "loss.csv").read_text().count("first,") > 4
-
-
-def test_one_run_is_nothing_to_compare(run: Run) -> None:
-    with pytest.raises(ValueError, match="expected two or more runs to compare, got 1"):
-        compare([run])
-
-
-def test_hierarchy_recovery_trains_on_pairs_and_judges_on_the_true_classes(
+def test_trains_on_merged_pairs_and_evaluates_on_the_true_classes(
     photos: Path, tmp_path: Path
 ) -> None:
     changes = QUICK | {"schedule.steps": 4}
@@ -114,7 +70,7 @@ def test_of_an_odd_number_of_classes_one_stays_alone(photos: Path, tmp_path: Pat
         some, method="triplet", changes=changes, out=tmp_path / "run", **options
     )
     assert sorted(name.count(" + ") for name in found["merged_classes"]) == [0, 1, 1]
-    assert (found["known"], found["judged"]) == (60, 20)
+    assert (found["train_pictures"], found["test_pictures"]) == (60, 20)
     assert set(found["errors"]) == {"model"}
     assert (tmp_path / "cache/pictures.npy").is_file()
 

@@ -1,8 +1,8 @@
-"""Hierarchy recovery as one experiment: merge classes in pairs, train on these, judge on the true.
+"""Hierarchy recovery: train on classes merged in pairs, evaluate on the true classes.
 
 Rippel et al., Magnet loss, ICLR 2016, sec. 4.3. Every class is in the training and in the test
-part; test pictures are named by the training pictures, whose true classes the model was not told.
-No classes are held out for validation: the last weights are judged.
+part. Test pictures are classified by the training pictures, with the true classes, which the model
+was not trained on. No classes are held out for validation: the last weights are evaluated.
 """
 
 from __future__ import annotations
@@ -57,21 +57,25 @@ def recover_hierarchy(
     seed = int(settings.get("seed", 0))
     coarse = _merged(whole, seed)
     settings = {"split": "stratified"} | settings
-    known, judged = _parts(coarse, settings["split"], seed)
+    reference, test = _parts(coarse, settings["split"], seed)
     status("training on the merged classes")
     changes = {**(changes or {}), "validation.fraction": 0.0}
     run = train(coarse, method=method, changes=changes, out=out, **settings)
-    splits = Splits(coarse, known, None, judged)
+    splits = Splits(coarse, reference, None, test)
     made = RunEmbeddings(run, splits, device=settings.get("device"))
     names = ("model", *(BASELINES if settings.get("baselines", True) else ()))
-    of_judged, of_known = ({by: made.vectors(part, by) for by in names} for part in (judged, known))
+    of_test, of_reference = (
+        {by: made.vectors(part, by) for by in names} for part in (test, reference)
+    )
     found: dict[str, Any] = {}
     for name in names:
         status(f"evaluating: {name}")
-        vectors = of_judged[name], of_known[name]
+        vectors = of_test[name], of_reference[name]
         found[name] = {
-            "true": _error(vectors, _labels(judged, coarse, whole), _labels(known, coarse, whole)),
-            "merged": _error(vectors, judged.labels.numpy(), known.labels.numpy()),
+            "true": _error(
+                vectors, _labels(test, coarse, whole), _labels(reference, coarse, whole)
+            ),
+            "merged": _error(vectors, test.labels.numpy(), reference.labels.numpy()),
         }
     result: dict[str, Any] = plain(
         {
@@ -80,8 +84,8 @@ def recover_hierarchy(
             "seed": seed,
             "classes": whole.num_classes,
             "merged_classes": list(coarse.class_names),
-            "known": len(known),
-            "judged": len(judged),
+            "train_pictures": len(reference),
+            "test_pictures": len(test),
             "errors": found,
             "run": str(run.folder),
         }
@@ -103,15 +107,15 @@ def _merged(whole: Dataset, seed: int) -> Dataset:
 
 
 def _parts(coarse: Dataset, split: str, seed: int) -> tuple[Dataset, Dataset]:
-    """What is known and what is judged; the classes of both must be the same."""
+    """The training pictures and the test pictures, which must have the same classes."""
     checks.choice("split", split, ("stratified", "official"))
-    known, _, judged = split_names(coarse, split, validation=0.0, seed=seed)
-    if judged is None or not set(judged.class_names) <= set(known.class_names):
+    reference, _, test = split_names(coarse, split, validation=0.0, seed=seed)
+    if test is None or not set(test.class_names) <= set(reference.class_names):
         raise ValueError(
             f"split: expected parts that share their classes, got those of {coarse.name}, whose "
             "test classes are others; use stratified"
         )
-    return known, judged
+    return reference, test
 
 
 def _labels(part: Dataset, coarse: Dataset, whole: Dataset) -> NDArray[np.int64]:
@@ -120,6 +124,6 @@ def _labels(part: Dataset, coarse: Dataset, whole: Dataset) -> NDArray[np.int64]
 
 
 def _error(
-    vectors: tuple[torch.Tensor, torch.Tensor], truth: NDArray[Any], known: NDArray[Any]
+    vectors: tuple[torch.Tensor, torch.Tensor], truth: NDArray[Any], reference: NDArray[Any]
 ) -> dict[str, float]:
-    return recovery_error(vectors[0], truth, vectors[1], known)
+    return recovery_error(vectors[0], truth, vectors[1], reference)
