@@ -233,7 +233,7 @@ def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:
 
 
 def _other_data(whole: Dataset, about: dict[str, Any]) -> tuple[str, ...]:
-    notes = [f"judged on other data than it was trained and tested on: {whole.name}"]
+    notes = [f"evaluated on other data than it was trained and tested on: {whole.name}"]
     if shared := set(about["classes"]["train"]) & set(whole.class_names):
         notes.append(f"classes with the name of one trained on: {len(shared):,}")
     return tuple(notes)

@@ -110,7 +110,7 @@ def test_other_data_is_evaluated_as_a_whole_with_a_note(run: Run, tmp_path: Path
     some = digits_dataset().subset(list(range(60)))
     found = evaluate(folder, some)
     assert found.parts == {"test": {"pictures": 60, "classes": 10}}
-    assert "judged on other data" in found.notes[0]
+    assert "evaluated on other data" in found.notes[0]
     assert found.gap is None
     again = evaluate(folder)  # and the run's own data afterwards
     assert again.parts["test"]["pictures"] == 80
