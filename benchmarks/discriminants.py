@@ -23,7 +23,7 @@ from kinspace._core.normalization import unit
 from kinspace.data import Dataset, hold_out_classes, stratified
 from kinspace.data.load import load_dataset
 from kinspace.evaluation.retrieval import recall_at_k
-from kinspace.models.lda import discriminants
+from kinspace.models.lda import lda_projection
 from kinspace.recipes import read_recipe, with_changes
 from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.training.components import make_model, transform_settings
@@ -74,7 +74,7 @@ def measured(x: Tensor, part: Dataset, *, classes: bool) -> dict[str, dict[str, 
     found = {"as they are": judged(x, labels, held, classes=classes)}
     for shrinkage in SHRINKAGES:
         for rest in RESTS:
-            weight, bias = discriminants(
+            weight, bias = lda_projection(
                 x[~held], labels[~held], x.shape[1], shrinkage=shrinkage, rest=rest
             )
             name = f"shrinkage {shrinkage}, rest {rest}"

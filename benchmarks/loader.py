@@ -48,7 +48,7 @@ from kinspace.data import (
     train_transform,
 )
 from kinspace.data.pictures import FilePictures
-from kinspace.samplers import Random
+from kinspace.samplers import BatchSampler, random
 
 PER_CLASS = 20
 WARM_UP = 3  # steps that are not counted
@@ -180,8 +180,8 @@ def loaders(
     plain = TransformSettings(size=options.size, resize=options.resize)
     magnet = TransformSettings(size=options.size, resize=options.resize, rescale=0.3)
 
-    def sampler() -> Random:
-        return Random(dataset.labels, batch_size=options.batch, drop_last=True)
+    def sampler() -> BatchSampler:
+        return random(dataset.labels, batch_size=options.batch, drop_last=True)
 
     def read(settings: TransformSettings, workers: int) -> Loader:
         transform = train_transform(settings)

@@ -28,7 +28,7 @@ from peers import version
 from setting import setting
 from torch import Tensor
 
-from kinspace.samplers import Random, classes_by_samples, n_pairs, neighborhoods, whole_classes
+from kinspace.samplers import classes_by_samples, n_pairs, neighborhoods, random, whole_classes
 
 ASKED_MS = 20.0
 Labels = NDArray[np.int64]
@@ -87,7 +87,7 @@ def samplers(labels: Labels, batch: int) -> dict[tuple[str, str], Callable[[], I
         (f"whole_classes {batch}", "whole classes"): (
             lambda: whole_classes(labels, batch_size=batch)
         ),
-        (f"random {batch}", "any"): lambda: Random(labels, batch_size=batch),
+        (f"random {batch}", "any"): lambda: random(labels, batch_size=batch),
         (f"neighborhoods {batch // 4} x 4", f"{batch // 4} clusters x 4"): (
             lambda: neighborhoods(DrawnIndex(labels), clusters=batch // 4, samples=4)
         ),

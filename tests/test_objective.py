@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from batches import random_batch
 from gradients import identical
+from kinspace._core.class_index import ClassIndex
 from kinspace.losses import (
     LOSSES,
     Contrastive,
@@ -19,7 +20,7 @@ from kinspace.losses import (
     nra_loss,
 )
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
-from kinspace.regularizers import REGULARIZERS
+from kinspace.regularizers import REGULARIZERS, PowerSpread
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 TAKES = {"embeddings", "centers", "clusters"}
@@ -198,3 +199,14 @@ def test_an_objective_owns_the_parameters_of_its_parts() -> None:
     names = {name for name, _ in objective.named_parameters()}
     assert names == {"loss.proxies", "terms.density.targets"}
     assert "density=1" in repr(objective)
+
+
+def test_class_means_have_no_row_for_a_class_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where lists of classes are as long as the batch, as on a GPU."""
+    x, labels = torch.eye(4), torch.tensor([5, 5, 9, 9])
+    objective = Objective(Contrastive(), [Term("power_spread", PowerSpread(), centers="batch")])
+    expected = objective(x, labels).total
+    monkeypatch.setattr(ClassIndex, "_fixed", True)
+    assert objective(x, labels).total == expected

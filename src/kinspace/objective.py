@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.class_index import ClassIndex, class_means
+from kinspace._core.class_index import class_means
 from kinspace._core.normalization import unit
 from kinspace.losses import LOSSES
 from kinspace.regularizers import REGULARIZERS
@@ -143,7 +143,7 @@ def _proxies(loss: nn.Module, name: str) -> Tensor:
 
 def _class_means(embeddings: Tensor, labels: Tensor) -> Tensor:
     """The class means of the batch, one row a class, differentiated."""
-    present, places = ClassIndex(labels).classes
+    present, places = labels.unique(return_inverse=True)
     return class_means(embeddings, places, len(present))[0]
 
 

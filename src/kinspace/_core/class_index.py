@@ -100,7 +100,7 @@ class ClassIndex:
         """The labels that occur, in ascending order, and for each sample the place of its own.
 
         Where lists are as long as the batch, those of the `slots`; an empty slot repeats one of the
-        labels.
+        labels, and a formula has to leave it out (`labels.unique` has no empty slots).
 
         >>> ClassIndex(torch.tensor([7, 3, 7, 9])).classes
         (tensor([3, 7, 9]), tensor([1, 0, 1, 2]))

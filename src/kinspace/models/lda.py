@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace._core.class_index import ClassIndex, class_means
+from kinspace._core.class_index import class_means
 
 __all__ = ["lda_projection"]
 
@@ -45,7 +45,7 @@ def lda_projection(
         raise ValueError(f"shrinkage: expected above 0 and at most 1, got {shrinkage!r}")
     checks.number("rest", rest, at_least=0)
     x = features.double()
-    found, places = ClassIndex(labels).classes
+    found, places = labels.unique(return_inverse=True)
     means, _ = class_means(x, places, len(found))
     middle = means.mean(0)
     within = x - means[places]
