@@ -225,7 +225,7 @@ def test_a_polite_kill_stops_the_runs_and_the_same_command_goes_on(tmp_path: Pat
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate()
     assert process.returncode == 130
-    assert "stopped; the same command goes on" in said
+    assert "interrupted; the same command continues" in said
     assert (tmp_path / "out/triplet-seed0/last.safetensors").exists()
     log = (tmp_path / "out/triplet-seed0.log").read_text()
     assert "stopped at step" in log
