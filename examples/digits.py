@@ -28,7 +28,7 @@ SEEDS = (0, 1, 2)
 
 
 def digits(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """All 1,797 pictures on their canvases, (n, 1, 16, 16) with values in 0..1, and their digits."""
+    """All 1,797 pictures on canvases, (n, 1, 16, 16) with values in 0..1, and their digits."""
     data = load_digits()
     pictures = torch.tensor(data.images, dtype=torch.float32) / 16
     canvases = torch.zeros(len(pictures), 1, CANVAS, CANVAS)
