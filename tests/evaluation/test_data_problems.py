@@ -117,7 +117,7 @@ def test_recall_gap_is_a_difference() -> None:
     assert found[1] > 0
 
 
-# --- trouble -------------------------------------------------------------------------------------
+# --- problems ------------------------------------------------------------------------------------
 
 
 def test_planted_wrong_labels_are_found_and_named() -> None:

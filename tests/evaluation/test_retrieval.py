@@ -282,7 +282,7 @@ def test_scores_by_class_and_by_attribute() -> None:
         (lambda x, y: retrieval_metrics(x, y[:3]), r"labels: expected shape \(4,\)"),
         (lambda x, y: retrieval_metrics(x[:0], y[:0]), "at least one row"),
         (lambda x, y: retrieval_metrics(x, None), "labels: expected one for each vector, got None"),
-        (lambda x, y: retrieval_metrics(x, y + 0.5), "expected integers or words, got float64"),
+        (lambda x, y: retrieval_metrics(x, y + 0.5), "expected integers or strings, got float64"),
         (lambda x, y: retrieval_metrics(x, y, metric="l2"), "metric: expected one of 'cosine'"),
         (lambda x, y: retrieval_metrics(x, y, ks=(0,)), "ks: expected at least 1, got 0"),
         (
@@ -292,7 +292,7 @@ def test_scores_by_class_and_by_attribute() -> None:
         (lambda x, y: retrieval_metrics(x, y, gallery_labels=y), "expected a gallery with them"),
         (
             lambda x, y: retrieval_metrics(x, y, gallery=x, gallery_labels=y.astype(str)),
-            "both as numbers or both as words",
+            "both as integers or both as strings",
         ),
         (
             lambda x, y: Retrieval(x, y).scores(queries=range(2, 9)),

@@ -1,12 +1,12 @@
-"""Classification by what is near.
+"""Classification by near clusters, near samples and near class means.
 
     kNC       argmax_c  sum_{clusters of c among the L nearest} exp(-|x - mu|^2 / (2 variance))
               Rippel et al., Magnet loss, ICLR 2016, Eq. 6
     soft kNN  the same votes from the k nearest samples; kNN: each has one vote
     nearest class mean
 
-Distances are Euclidean for kNC and soft kNN. Votes are taken relative to the largest, so that none
-overflows and one is always 1. Between equal classes the lower label wins.
+Distances are Euclidean for kNC and soft kNN. Votes are relative to the largest, so that none
+overflows and the largest is 1. Of classes with equal votes the lowest label wins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 SAME = 1e-12  # votes that differ by less are equal
-BLOCK = 2**22  # votes of all classes made at a time
+BLOCK = 2**22  # votes of all classes computed at a time
 
 
 def knc_predict(
@@ -51,7 +51,7 @@ def knc_predict(
 ) -> NDArray[Any]:
     """The class of each vector by its `nearest` clusters (all, where there are fewer).
 
-    variance: the running one of training (`Magnet.variance`); 0 leaves the nearest cluster.
+    variance: the running variance of training (`Magnet.variance`); 0: only the nearest cluster.
 
     >>> centers = np.array([[0.0], [3.0], [4.0]])
     >>> knc_predict(np.array([[1.4], [1.6]]), centers, np.array([7, 5, 5]), 9.0)
@@ -73,7 +73,7 @@ def knc_scores(
 ) -> tuple[Tensor, NDArray[Any]]:
     """The probability of each class, (rows, classes), and the labels of these classes.
 
-    The result is the only table of all rows: with many of both, `knc_predict` is what fits.
+    The result is one table of all rows; for many rows and classes use `knc_predict`.
 
     >>> centers, labels = np.array([[0.0], [2.0], [2.0]]), np.array([7, 5, 5])
     >>> knc_scores(np.array([[1.0]]), centers, labels, 1.0)
@@ -94,7 +94,7 @@ def _knc_votes(
     vectors: Vectors, centers: Vectors, center_labels: Labels, variance: float, nearest: int
 ) -> tuple[Iterator[tuple[Tensor, Tensor]], NDArray[Any], int]:
     checks.number("variance", float(variance), at_least=0)
-    queries, others, numbers, classes = _problem(vectors, centers, center_labels, "center")
+    queries, others, numbers, classes = _validated(vectors, centers, center_labels, "center")
     return _votes(queries, others, numbers, nearest, float(variance)), classes, len(queries)
 
 
@@ -113,7 +113,7 @@ def soft_knn_predict(
     array([0])
     """
     checks.number("variance", float(variance), at_least=0)
-    queries, others, numbers, classes = _problem(vectors, gallery, gallery_labels, "gallery")
+    queries, others, numbers, classes = _validated(vectors, gallery, gallery_labels, "gallery")
     votes = _votes(queries, others, numbers, k, float(variance))
     return _winners(votes, classes)
 
@@ -135,7 +135,7 @@ def knn_predict(
     array([1])
     """
     others = vectors if gallery is None else gallery
-    queries, table, numbers, classes = _problem(vectors, others, gallery_labels, "gallery")
+    queries, table, numbers, classes = _validated(vectors, others, gallery_labels, "gallery")
     if gallery is None and len(queries) < 2:
         raise ValueError("vectors: expected at least two, to be one another's neighbors, got one")
     blocks = nearest_blocks(queries, k, gallery=None if gallery is None else table, metric=metric)
@@ -154,7 +154,7 @@ def nearest_mean_predict(
     ... )
     array([0, 1])
     """
-    queries, others, numbers, classes = _problem(vectors, gallery, gallery_labels, "gallery")
+    queries, others, numbers, classes = _validated(vectors, gallery, gallery_labels, "gallery")
     rows = unit(others.double()) if metric == "cosine" else others.double()
     means, _ = class_means(rows, numbers, len(classes))
     blocks = nearest_blocks(queries, 1, gallery=means, metric=metric)
@@ -162,7 +162,7 @@ def nearest_mean_predict(
 
 
 def error_rate(labels: Labels, predicted: Labels) -> float:
-    """The share of samples whose predicted class is another.
+    """The share of samples whose predicted class is wrong.
 
     >>> error_rate(np.array([0, 1, 1]), np.array([0, 1, 0]))
     0.3333333333333333
@@ -172,9 +172,9 @@ def error_rate(labels: Labels, predicted: Labels) -> float:
 
 
 def confusion_counts(labels: Labels, predicted: Labels) -> dict[tuple[Any, Any], int]:
-    """How often samples of one class were taken for another (class, taken for), most often first.
+    """How often each (class, predicted class) occurs, most often first.
 
-    Only what occurs is listed: with thousands of classes a full table would not fit.
+    Only pairs that occur are listed: with thousands of classes a full table would not fit.
 
     >>> confusion_counts(np.array([0, 1, 1, 1]), np.array([0, 2, 2, 1]))
     {(1, 2): 2, (0, 0): 1, (1, 1): 1}
@@ -191,10 +191,10 @@ def _two(labels: Labels, predicted: Labels) -> tuple[NDArray[Any], NDArray[Any]]
     return labels_of(shape, labels), labels_of(shape, predicted, name="predicted")
 
 
-def _problem(
+def _validated(
     vectors: Vectors, others: Vectors, labels: Labels, name: str
 ) -> tuple[Tensor, Tensor, Tensor, NDArray[Any]]:
-    """Both sides checked, the classes of the second as numbers, and their labels."""
+    """Both sides validated, the classes of the second as numbers, and their labels."""
     queries = vectors_of(vectors)
     table = vectors_of(others, device=queries.device, name=f"{name}s" if name == "center" else name)
     if table.shape[1] != queries.shape[1]:
@@ -211,7 +211,7 @@ def _problem(
 def _votes(
     queries: Tensor, others: Tensor, numbers: Tensor, k: int, variance: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Classes of the k nearest and their votes, the nearest one's being 1, in blocks."""
+    """The classes of the k nearest and their votes, in blocks; the vote of the nearest is 1."""
     for values, index in nearest_blocks(queries, k, gallery=others, metric="euclidean"):
         behind = values - values[:, :1]  # 0 or less
         if variance:

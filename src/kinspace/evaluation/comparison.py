@@ -1,6 +1,6 @@
-"""Runs beside each other: a table, means over seeds, and whether a difference is more than chance.
+"""Comparison of runs: their measures, means over seeds, and tests of significance.
 
-Runs with the same data, split and recipe that differ in the seed alone are one group.
+Runs with the same data, split and recipe, which differ only in the seed, are one group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Comparison", "compare"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """runs: a row each; groups: means and spreads over seeds; tests: two groups each."""
+    """runs: a row for each run; groups: means over seeds; tests: each of two groups."""
 
     runs: list[dict[str, Any]]
     groups: list[dict[str, Any]]
@@ -45,7 +45,7 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class _EvaluatedRun:
-    """A run, its test pictures and what each of them scored."""
+    """A run, its test pictures and the scores of each."""
 
     run: Run
     scores: QueryScores
@@ -67,11 +67,14 @@ def compare(
     device: str | None = None,
     status: Status = lambda text: None,
 ) -> Comparison:
-    """Evaluate runs on their test parts and compare them, by cosine.
+    """Evaluate runs on their test parts by cosine similarity and compare them.
 
-    The paired test of two groups takes Recall@1 of every test picture, its mean over the seeds,
-    with the pictures of a class together; where two or more seeds are shared, also by seeds.
-    data: where the data of all these runs is now.
+    Two groups are compared by the mean over seeds of Recall@1 of each test picture, resampled by
+    class, and by seed if they share two or more seeds. data: where the data of the runs is now, if
+    it has moved.
+
+    >>> found = compare(["runs/nra-1", "runs/triplet-1"])  # doctest: +SKIP
+    >>> difference = found.tests[0]["by_picture"]["difference"]  # doctest: +SKIP
     """
     if len(runs) < 2:
         raise ValueError(f"RUN: expected two or more runs to compare, got {len(runs)}")
@@ -87,9 +90,9 @@ def compare(
     names = _names(groups)
     notes = []
     if len({one.ids for one in evaluated}) > 1:
-        notes.append("the runs were tested on different pictures: compare their numbers with care")
+        notes.append("the runs were tested on different pictures and may not be comparable")
     if any(len({one.seed for one in some}) < len(some) for some in groups.values()):
-        notes.append("some runs of one recipe have the same seed: their spread says little")
+        notes.append("some runs of one recipe have the same seed, so their spread means little")
     return Comparison(
         runs=[_row(one, names[one.key]) for one in evaluated],
         groups=[_group(names[key], some) for key, some in groups.items()],
@@ -122,7 +125,7 @@ def _evaluated(run: Run, data: Any, device: str, status: Status) -> _EvaluatedRu
 
 
 def _names(groups: dict[str, list[_EvaluatedRun]]) -> dict[str, str]:
-    """The name of the recipe; with that of the first run where two recipes have one name."""
+    """The name of the recipe, with that of its first run if two recipes have the same name."""
     names = {key: str(some[0].run.about["recipe"]["name"]) for key, some in groups.items()}
     twice = {name for name in names.values() if list(names.values()).count(name) > 1}
     return {

@@ -67,7 +67,7 @@ def evaluate(
     data: Any = None,
     **options: Unpack[EvaluateOptions],
 ) -> Evaluation:
-    """Every measure of a run folder, of a file of vectors, or of a table.
+    """Measure everything on a run folder, a file of vectors, or a table.
 
     source: a run folder, which keeps the result as evaluation.json; or an EmbeddingTable, or its
     file (.npz, .npy + .csv, .safetensors, .parquet). data: for a run, where its data is now, or
@@ -86,7 +86,7 @@ def evaluate_tables(
     data: Any = None,
     **options: Unpack[EvaluateOptions],
 ) -> EvaluatedTables:
-    """The same with the tables and pictures it was made from."""
+    """The evaluation with the tables and pictures it was made from, for a report."""
     given: dict[str, Any] = dict(options)
     if given.get("device") is not None:
         given["device"] = pick_device(given["device"])
@@ -137,7 +137,7 @@ def _evaluate_run(
 
 
 def _of_training(run: Run) -> list[str]:
-    """What the reader of an evaluation should know of how its weights were chosen."""
+    """A note if training did not improve the model."""
     results = run.results
     if results and results["selected_step"] == 0 and results["steps"]:
         return [

@@ -1,13 +1,13 @@
-"""The shape of an embedding: how tight classes are, how far apart, and how much space is used.
+"""The geometry of an embedding: how compact and how far apart classes are, and its dimensions.
 
     density of c    mean over the samples of c of |x - mu_c|^2; Li et al., DML-DA, 2019, Eq. 5
     alignment       mean over pairs of one class of |x - y|^2; Wang and Isola, ICML 2020
     uniformity      log of the mean over all pairs of exp(-2 |x - y|^2); the same, at length 1
     effective rank  exp of the entropy of the singular values' shares; Roy and Vetterli, 2007
     spectral decay  KL of uniform shares to those of the singular values; Roth et al., ICML 2020
-                    (0: all directions alike, large: few directions)
+                    (0: all directions are used equally; large: few directions are)
 
-For "cosine" vectors are brought to length 1 first, for "euclidean" they are taken as they are.
+For "cosine" the vectors are first normalized to length 1; for "euclidean" they are used as given.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ BLOCK = {"cpu": 2**22, "cuda": 2**27}  # numbers in a block of distances
 
 @dataclass(frozen=True, eq=False)
 class ClassGeometry:
-    """One entry a class."""
+    """Arrays with one entry per class."""
 
     labels: NDArray[Any]
     counts: NDArray[np.int64]
     density: NDArray[np.float64]  # mean squared distance to the class's own mean
-    gap: NDArray[np.float64]  # distance of that mean to the nearest of another class, NaN if alone
+    gap: NDArray[np.float64]  # distance from that mean to the nearest other one; NaN for one class
     neighbor: NDArray[Any]  # the label of that class
 
     def summary(self) -> dict[str, float]:
-        """Intra: mean distance scale within classes; inter: mean gap between them; their ratio."""
+        """Mean spread within classes ("intra"), mean gap between them ("inter"), their ratio."""
         several = self.counts > 1
         intra = float(np.sqrt(self.density[several]).mean()) if several.any() else math.nan
         inter = float(self.gap.mean())
@@ -60,7 +60,7 @@ class ClassGeometry:
 def class_geometry(
     vectors: Vectors, labels: Labels = None, *, metric: str = "cosine"
 ) -> ClassGeometry:
-    """Density and nearest other class of each class.
+    """The density and the nearest other class of each class.
 
     >>> x, y = np.array([[0.0], [2.0], [5.0]]), np.array([7, 7, 9])
     >>> found = class_geometry(x, y, metric="euclidean")
@@ -84,7 +84,7 @@ def class_geometry(
 def alignment(vectors: Vectors, labels: Labels = None) -> float:
     """Mean squared distance of pairs of one class at length 1; NaN without such pairs.
 
-    From the sums of the classes, without making pairs: sum over pairs = n sum |x|^2 - |sum x|^2.
+    It is computed from sums over each class: the sum over its pairs is n sum |x|^2 - |sum x|^2.
 
     >>> alignment(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 5.0]]), np.array([0, 0, 1]))
     2.0
@@ -125,7 +125,7 @@ def uniformity(vectors: Vectors) -> float:
 
 
 def spectrum(vectors: Vectors, *, metric: str = "cosine") -> dict[str, Any]:
-    """Shares of the singular values around the mean, falling, with their rank and decay.
+    """The singular values of the centered vectors as shares of their sum; their rank and decay.
 
     >>> found = spectrum(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
     >>> found["shares"], round(found["effective_rank"], 6), round(found["decay"], 6)
@@ -156,7 +156,7 @@ def recall_gap(
     ks: Sequence[int] = KS,
     metric: str = "cosine",
 ) -> dict[int, float]:
-    """Recall@k on training classes minus that on test classes: what does not carry over.
+    """Recall@k on the training classes minus Recall@k on the test classes: the generalization gap.
 
     >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
     >>> recall_gap(x, np.array([0, 0, 1, 1]), x, np.array([0, 1, 0, 1]), ks=(1,))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -28,7 +28,25 @@ from kinspace.run import Splits
 from kinspace.training import train
 from kinspace.training.data_parts import split_names
 
-__all__ = ["recover_hierarchy"]
+__all__ = ["TrainOptions", "recover_hierarchy"]
+
+
+class TrainOptions(TypedDict, total=False):
+    """The options of `kinspace.train` that the experiment passes on."""
+
+    resume: bool
+    split: str
+    seed: int
+    device: str | None
+    precision: str | None
+    micro_batch: int | None
+    cache: str
+    workers: int | None
+    save_every: int
+    log_every: int
+    skip_bad: bool
+    baselines: bool
+    quiet: bool
 
 
 def recover_hierarchy(
@@ -38,32 +56,37 @@ def recover_hierarchy(
     changes: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     status: Status = lambda text: None,
-    **settings: Any,
+    **options: Unpack[TrainOptions],
 ) -> dict[str, Any]:
-    """Run the experiment; the result is also RUN/hierarchy.json.
+    """Run the experiment; the result is also written to RUN/hierarchy.json.
 
-    Returns the error on the true classes (5 nearest pictures, nearest class mean) and, as "merged",
-    on the merged ones, of the model and, unless baselines=False, of the untrained backbone and raw
-    pixels. settings: those of `train`; split is "stratified", or "official" for a set whose parts
-    share their classes. No class is held out for validation, whatever the recipe says.
+    Returns the classification errors (5 nearest pictures, nearest class mean) on the true classes
+    and, as "merged", on the merged ones: of the model and, unless baselines=False, of the untrained
+    backbone and raw pixels. options: see `TrainOptions`; split is "stratified" or, for a set whose
+    parts share their classes, "official". No class is held out for validation.
+
+    >>> found = recover_hierarchy("moths", method="magnet")  # doctest: +SKIP
+    >>> error = found["errors"]["model"]["true"]["knn"]  # doctest: +SKIP
     """
     if "validation.fraction" in (changes or {}):
-        raise ValueError("validation.fraction: expected none, no class is held out here; leave it")
+        raise ValueError(
+            "validation.fraction: expected no value, because no class is held out here; remove it"
+        )
     whole = load_dataset(data)
     if whole.num_classes < 4:
         raise ValueError(
             f"{whole.name}: expected at least 4 classes to merge in pairs, got {whole.num_classes}"
         )
-    seed = int(settings.get("seed", 0))
+    seed = int(options.get("seed", 0))
     coarse = _merged(whole, seed)
-    settings = {"split": "stratified"} | settings
-    reference, test = _parts(coarse, settings["split"], seed)
+    options.setdefault("split", "stratified")
+    reference, test = _parts(coarse, options["split"], seed)
     status("training on the merged classes")
     changes = {**(changes or {}), "validation.fraction": 0.0}
-    run = train(coarse, method=method, changes=changes, out=out, **settings)
+    run = train(coarse, method=method, changes=changes, out=out, **options)
     splits = Splits(coarse, reference, None, test)
-    made = RunEmbeddings(run, splits, device=settings.get("device"))
-    names = ("model", *(BASELINES if settings.get("baselines", True) else ()))
+    made = RunEmbeddings(run, splits, device=options.get("device"))
+    names = ("model", *(BASELINES if options.get("baselines", True) else ()))
     of_test, of_reference = (
         {by: made.vectors(part, by) for by in names} for part in (test, reference)
     )

@@ -1,7 +1,8 @@
-"""Hierarchy recovery: train on classes merged in random pairs, judge on the true ones.
+"""Labels and errors of hierarchy recovery: Rippel et al., Magnet loss, ICLR 2016, sec. 4.3.
 
-A model that keeps the sub-classes it was never told of apart has learnt more than its labels said.
-Rippel et al., Magnet loss, ICLR 2016, sec. 4.3.
+A model is trained on classes merged in random pairs and evaluated on the true classes. A low error
+means that it separates classes that its labels did not. The experiment is
+`kinspace.evaluation.hierarchy_recovery`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["merged_pairs", "recovery_error"]
 
 
 def merged_pairs(labels: Labels, *, seed: int = 0) -> NDArray[np.int64]:
-    """Labels of classes merged in random pairs: 0, 1, ...; one class of an odd number stays alone.
+    """Labels 0, 1, ... of classes merged in random pairs; of an odd number one stays alone.
 
     >>> merged = merged_pairs(np.array([4, 5, 6, 7, 4]), seed=1)
     >>> merged[0] == merged[4], sorted(np.bincount(merged).tolist())
@@ -43,7 +44,7 @@ def recovery_error(
     k: int = 5,
     metric: str = "cosine",
 ) -> dict[str, float]:
-    """The error on the true classes of what was trained on merged ones, by two classifiers.
+    """The errors on the true classes of a model trained on merged ones, by two classifiers.
 
     vectors, labels: test samples and their true classes; gallery: the training samples and theirs.
 

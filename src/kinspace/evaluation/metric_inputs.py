@@ -1,4 +1,4 @@
-"""What the measures accept: an EmbeddingTable, numpy arrays or tensors, checked once."""
+"""The inputs of the measures: an EmbeddingTable, NumPy arrays or tensors, validated once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def labels_of(value: Vectors, labels: Labels, *, name: str = "labels") -> NDArra
             f"{name}: expected shape ({len(value)},), one for each vector, got {array.shape}"
         )
     if array.dtype.kind not in "iuUS":
-        raise ValueError(f"{name}: expected integers or words, got {array.dtype}")
+        raise ValueError(f"{name}: expected integers or strings, got {array.dtype}")
     return array
 
 
@@ -75,7 +75,7 @@ def class_numbers(*labels: NDArray[Any]) -> list[Tensor]:
     kinds = {array.dtype.kind in "iu" for array in labels}
     if len(kinds) > 1:
         raise ValueError(
-            "labels, gallery_labels: expected both as numbers or both as words, got one of each"
+            "labels, gallery_labels: expected both as integers or both as strings, got one of each"
         )
     numbers = np.unique(np.concatenate(labels), return_inverse=True)[1]
     bounds = np.cumsum([len(array) for array in labels])[:-1]
@@ -85,6 +85,6 @@ def class_numbers(*labels: NDArray[Any]) -> list[Tensor]:
 def with_labels(
     vectors: Vectors, labels: Labels, *, device: str | torch.device | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Vectors, and their labels as class numbers 0, 1, ... beside them on the device."""
+    """The vectors, and their labels as class numbers 0, 1, ..., on the device."""
     tensor = vectors_of(vectors, device=device)
     return tensor, class_numbers(labels_of(vectors, labels))[0].to(tensor.device)

@@ -1,9 +1,9 @@
-"""The k nearest of each vector, exactly: ordered by similarity, then by lower index.
+"""Exact k nearest neighbors: ordered by similarity, then by lower index.
 
-Candidates come from float32 similarities, in blocks; their order from exact ones. Where the bound
-of the float32 error does not rule out the rest of the gallery, the whole row is computed exactly
-(see `kinspace.evaluation.similarity`). The c largest of a row are within the c groups of columns
-with the largest maxima, so that only these groups are sorted.
+The candidates come from float32 similarities, in blocks, and their order from exact ones. Where the
+bound of the float32 error does not rule out the rest of the gallery, the whole row is computed
+exactly (see `kinspace.evaluation.similarity`). The c largest entries of a row are within the c
+groups of columns with the largest maxima, so only these groups are sorted.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ GROUP = 64  # columns
 def nearest(
     vectors: Tensor, k: int, *, gallery: Tensor | None = None, metric: str = "cosine"
 ) -> tuple[Tensor, Tensor]:
-    """Similarity, float64, and index of the k nearest in the gallery, (rows, k), nearest first.
+    """Similarity (float64) and index of the k nearest in the gallery, (rows, k), nearest first.
 
-    Without a gallery: the k nearest other vectors. k is cut to what there is. Similarities are
-    cosines, or negative squared distances for "euclidean".
+    Without a gallery: the k nearest other vectors. k is limited to the number of candidates.
+    Similarities are cosines, or negative squared distances for "euclidean".
 
     >>> nearest(torch.tensor([[0.0], [1.0], [3.0]]), 1, metric="euclidean")
     (tensor([[-1.],
@@ -46,7 +46,7 @@ def nearest(
 def nearest_blocks(
     vectors: Tensor, k: int, *, gallery: Tensor | None = None, metric: str = "cosine"
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The same, a block of rows after another."""
+    """The same as an iterator over blocks of rows."""
     itself = gallery is None
     vectors, others = in_range(vectors, vectors if gallery is None else gallery)
     k = min(checks.integer("k", k, at_least=1), len(others) - itself)
@@ -89,7 +89,7 @@ def _block(
 
 
 def _largest(table: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The count largest of each row, falling, and their columns."""
+    """The `count` largest of each row in descending order, and their columns."""
     rows, columns = table.shape
     groups = columns // GROUP
     if groups < 4 * count:  # nothing to gain

@@ -1,8 +1,8 @@
-"""Open set: queries of classes that the gallery does not know must be rejected.
+"""Open-set identification: queries of classes that are not in the gallery must be rejected.
 
-A query is accepted if its nearest gallery item is at least as similar as a threshold, and then has
-the class of that item. The threshold is set with queries of unknown classes other than those it is
-reported on.
+A query is accepted if its nearest gallery item is at least as similar as a threshold, and then gets
+the class of that item. The threshold is chosen with queries of unknown classes that are not those
+of the test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def open_set_threshold(
 ) -> float:
     """A threshold that accepts at most this share of queries of unknown classes.
 
-    It is halfway between the lowest score that may be accepted and the next lower one.
+    It is halfway between the lowest accepted score and the highest rejected one.
 
     >>> gallery = np.array([[1.0, 0.0]])
     >>> open_set_threshold(np.array([[0.0, 1.0], [0.6, 0.8]]), gallery, false_alarms=0.5)

@@ -1,9 +1,9 @@
-"""The scores of all pairs of samples, counted in tiles.
+"""Histograms of the scores of all pairs of samples, computed in tiles.
 
-A score is a cosine or a negative distance. Scores are counted in 2^20 equal steps: memory is that
-of a tile and of the counts, however many pairs there are, and each threshold is exact to one step,
-2e-6 for cosines. The samples are ordered by class first, so that pairs of one class are only looked
-for in the tiles along the diagonal.
+A score is a cosine or a negative distance. The histogram has 2^20 equal steps. The memory is that
+of a tile and of the histogram, however many pairs there are, and a threshold is exact to one step,
+2e-6 for cosines. The samples are first ordered by class, so that pairs of one class are only in the
+tiles along the diagonal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Accepted", "PairScores"]
 
 STEPS = 2**20
 SIDE = {"cpu": 2048, "cuda": 8192}  # samples along each side of a tile
-CELLS = 2**22  # entries after which what was accepted so far is summed up
+CELLS = 2**22  # entries after which the accepted pairs so far are summed up
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ With the ranks r_1 < r_2 < ... < r_R of the R items of the query's class (its ma
     r_precision   |{i: r_i <= R}| / R                    over queries with a match
 
 Items as similar as another have the lower rank if they have the lower index. MAP@R and R-precision
-as in Musgrave et al., A metric learning reality check, ECCV 2020. How the ranks are found without
-sorting: `kinspace.evaluation.ranks`.
+as in Musgrave et al., A metric learning reality check, ECCV 2020. `kinspace.evaluation.ranks` finds
+the ranks without sorting.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MATCHED = ("map", "map@r", "r_precision")  # not defined for a query without a m
 
 @dataclass(frozen=True, eq=False)
 class QueryScores:
-    """What each query scored: float64 vectors (queries,), by the name of the measure.
+    """The scores of each query: float64 vectors (queries,), by the name of the measure.
 
     >>> scores = Retrieval(np.eye(2)[[0, 0, 1]], np.array([0, 0, 1])).scores((1,))
     >>> scores.matches, scores.values["recall@1"], scores.values["map"]
@@ -59,7 +59,7 @@ class QueryScores:
     matches: Tensor  # (queries,) R
 
     def summary(self) -> dict[str, float]:
-        """The mean of each measure, and how many queries were skipped for having no match."""
+        """The mean of each measure, the number of queries, and how many have no match."""
         found = {name: _mean(values) for name, values in self.values.items()}
         return found | {"queries": len(self.matches), "no_match": int((self.matches == 0).sum())}
 
@@ -106,10 +106,10 @@ def _mean(values: Tensor) -> float:
 
 
 class Retrieval:
-    """Queries and a gallery made ready; `scores` ranks for all queries or for a range of them.
+    """Queries and their gallery; `scores` ranks the gallery for all queries or a range of them.
 
-    device: where to compute, by default where the vectors are. Without a gallery the vectors are
-    one for each other, and no query finds itself.
+    device: where to compute, by default where the vectors are. Without a gallery each vector is
+    searched among the others.
     """
 
     def __init__(
@@ -168,9 +168,9 @@ class Retrieval:
         return QueryScores(dict(zip(names, table, strict=True)), matches)
 
     def shared_scores(self, ks: Sequence[int] = KS) -> QueryScores:
-        """The same scores, each process of the group doing a part of the queries.
+        """The same scores, with the queries divided among the processes of the group.
 
-        All processes call it, with the same vectors, and all get the scores of all queries.
+        All processes must call it with the same vectors, and all get the scores of all queries.
         """
         if not (dist.is_available() and dist.is_initialized()):
             return self.scores(ks)
@@ -181,7 +181,7 @@ class Retrieval:
 
 
 def queries_of(roles: Sequence[str] | None) -> NDArray[np.bool_] | None:
-    """Which rows search, if a set came with queries and a gallery of its own; else None: all do.
+    """Which rows are queries, if the data set defines queries and a gallery; else None.
 
     >>> queries_of(["query", "gallery", "gallery"])
     array([ True, False, False])
@@ -193,7 +193,7 @@ def queries_of(roles: Sequence[str] | None) -> NDArray[np.bool_] | None:
 def retrieval_by_roles(
     vectors: Tensor, labels: Labels, roles: Sequence[str] | None, *, metric: str = "cosine"
 ) -> Retrieval:
-    """Queries and gallery as the roles have them (In-Shop); each row for all others without.
+    """Retrieval with the queries and the gallery of the roles; without roles each row is a query.
 
     >>> x, y = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), np.array([0, 0, 1])
     >>> ranked = retrieval_by_roles(x, y, ["query", "gallery", "gallery"])
@@ -224,7 +224,7 @@ def _scores(ranked: Ranked, ks: Sequence[int]) -> Tensor:
     hits = [(real & (ranks <= k)).sum(1) for k in ks]
     rows = [hit.clamp(max=1).double() for hit in hits]
     rows += [hit.double() / k for hit, k in zip(hits, ks, strict=True)]
-    # One after another: a sum's own order would depend on the width, and with it the last digit.
+    # cumsum adds in order; the order of a sum, and with it the last digit, depends on the width.
     sums = [values.cumsum(1)[:, -1] for values in (gains, gains * early, early.double())]
     rows += [total / ranked.matches for total in sums]
     return torch.stack(rows)  # 0 / 0 matches is NaN: skipped

@@ -1,8 +1,9 @@
-"""The ROC of pairs: how many of one class and of two classes score from a threshold on.
+"""The ROC of pairs: how many pairs of one class and of two classes reach a threshold.
 
 TMR   true-match rate: the share of pairs of one class that are accepted
 FMR   false-match rate: the share of pairs of two classes that are accepted
-EER   where FMR = 1 - TMR;   AUC   the chance that a pair of one class scores above one of two
+EER   equal error rate: where FMR = 1 - TMR
+AUC   the probability that a pair of one class scores above a pair of two
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["Roc"]
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """Pairs counted by score: of one class and of two, (steps,).
+    """Histograms of the scores of pairs of one class and of two classes, (steps,).
 
     >>> roc = Roc(np.array([0, 1, 3]), np.array([4, 2, 0]), low=-1.0, width=0.5)
     >>> roc.threshold_at(0.0), roc.tmr_at(0.0), round(roc.auc, 4)
@@ -31,13 +32,13 @@ class Roc:
 
     @property
     def auc(self) -> float:
-        """Area under the curve; pairs in one step count half."""
+        """Area under the curve; pairs in the same step count half."""
         below = np.cumsum(self.different) - self.different
         wins = (self.same * (below + self.different / 2)).sum()
         return float(wins / self.same.sum() / self.different.sum())
 
     def rates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """TMR and FMR for a threshold at the beginning of each step, and last above all."""
+        """TMR and FMR at the start of each step, and at a threshold above all scores."""
         return _from_above(self.same), _from_above(self.different)
 
     def threshold_at(self, fmr: float) -> float:
@@ -55,7 +56,7 @@ class Roc:
 
     @property
     def eer(self) -> float:
-        """The equal error rate, between two thresholds in a straight line."""
+        """The equal error rate, interpolated linearly between two thresholds."""
         tmr, fmr = self.rates()
         gap = fmr - (1 - tmr)  # falls from 1 to -1
         after = int(np.argmax(gap <= 0))
@@ -65,7 +66,7 @@ class Roc:
         return float(fmr[after - 1] + share * (fmr[after] - fmr[after - 1]))
 
     def curve(self, points: int = 500) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """FMR and TMR at about as many points as a plot needs, from (0, 0) to (1, 1)."""
+        """FMR and TMR at about `points` thresholds, from (0, 0) to (1, 1), for a plot."""
         tmr, fmr = self.rates()
         moves = np.flatnonzero(np.diff(fmr) + np.diff(tmr)) + 1
         keep = np.unique(moves[np.linspace(0, len(moves) - 1, points).astype(int)])

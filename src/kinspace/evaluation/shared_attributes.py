@@ -1,8 +1,8 @@
-"""Do neighbors share attributes they were not trained on? Magnet (Rippel et al., 2016), sec. 4.2.
+"""Attribute precision: do neighbors share attributes? Rippel et al., Magnet, 2016, sec. 4.2.
 
 For every sample i and attribute t that i has: the share of the n nearest other samples that have t.
-The precision for a neighborhood of size n is the mean over all such (i, t); n is cut to the samples
-there are.
+The precision for a neighborhood of size n is the mean over all such (i, t); n is limited to the
+number of other samples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kinspace.evaluation.neighbors import nearest_blocks
 
 __all__ = ["attribute_precision", "attribute_precision_each"]
 
-BLOCK = 2**22  # numbers of (samples, neighbors, attributes) made at a time
+BLOCK = 2**22  # numbers of (samples, neighbors, attributes) computed at a time
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -36,7 +36,8 @@ def attribute_precision(
 ) -> dict[int, float]:
     """The precision for each neighborhood size; NaN if no sample has an attribute.
 
-    attributes: (rows, attributes), above 1/2 is had; by default those of the table.
+    attributes: (rows, attributes), where a value above 1/2 means that the sample has it; by default
+    those of the table.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> attribute_precision(x, torch.tensor([[1], [0], [1]]), [1, 2])
@@ -58,7 +59,7 @@ def attribute_precision_each(
     names: Sequence[str] | None = None,
     metric: str = "euclidean",
 ) -> dict[str, dict[int, float]]:
-    """The same for each attribute alone, by its name.
+    """The precision of each attribute alone, by its name.
 
     >>> x, a = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([[1, 0], [0, 0], [1, 0]])
     >>> attribute_precision_each(x, a, [2], names=("spots", "stripes"))

@@ -1,8 +1,8 @@
-"""Is one run better than another? Means over seeds, and paired tests.
+"""Is one run better than another? Means over seeds, and paired permutation tests.
 
-The null hypothesis is that the two runs are exchangeable. Then each paired difference could as well
-have the other sign: the p-value is the share of sign changes whose mean difference is as large as
-the one found (two-sided, the found one counted among them). Queries of a class are not independent,
+The null hypothesis is that the two runs are exchangeable: each paired difference could as well have
+the other sign. The p-value is the share of sign changes whose mean difference is at least as large
+as the observed one (two-sided, the observed one included). Queries of a class are not independent,
 so their differences change sign together.
 """
 
@@ -20,7 +20,7 @@ from kinspace._core import checks
 
 __all__ = ["compare_queries", "compare_seeds", "mean_and_spread"]
 
-EXACT = 14  # pairs up to which all sign changes are tried
+EXACT = 14  # pairs up to which all sign changes are enumerated
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
@@ -35,9 +35,9 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def compare_seeds(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
-    """Two runs with the same seeds: difference of the means (first - second) and its p-value.
+    """Compare runs with the same seeds: the difference of means, first - second, and its p-value.
 
-    With n seeds no p-value is below 2 / 2^n: five seeds cannot show more than 0.0625.
+    With n seeds the p-value is at least 2 / 2^n: 0.0625 with five seeds.
 
     >>> compare_seeds([0.75, 0.5, 1.0], [0.5, 0.25, 0.75])
     {'difference': 0.25, 'p_value': 0.25, 'count': 3}
@@ -59,10 +59,10 @@ def compare_queries(
     samples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Two runs on the same queries, for example `QueryScores.values["recall@1"]` of each.
+    """Compare two runs on the same queries, for example by `QueryScores.values["recall@1"]`.
 
-    groups: the class of each query; classes change sign together in the test and are drawn together
-    for the 95 % interval of the difference. Queries that either run skips (NaN) are left out.
+    groups: the class of each query. The queries of a class change sign together in the test, and
+    are resampled together for the 95 % interval of the difference. Queries with NaN are left out.
 
     >>> ones, y = np.ones(40), np.arange(40) // 2
     >>> found = compare_queries(ones, ones - np.arange(40) % 4 / 4, y, samples=500)
@@ -118,7 +118,7 @@ def _p_value(
     samples: int,
     rng: np.random.Generator,
 ) -> float:
-    """Of the mean of all, under changes of sign of each sum."""
+    """The p-value of the mean of all differences, under changes of sign of each sum."""
     found = abs(sums.sum()) / sizes.sum() * (1 - 1e-12)  # as large up to rounding
     if len(sums) <= EXACT:
         signs = np.array(list(itertools.product((1, -1), repeat=len(sums))))

@@ -1,13 +1,13 @@
-"""How near two vectors are, fast where that decides and exact where it does not.
+"""Similarity of vectors: fast in float32, and exact where that cannot decide an order.
 
     cosine      x.y / (|x| |y|), 0 where a vector is 0
     euclidean   -|x - y|^2
 
-Higher is nearer. A table of all queries by all gallery vectors is made in float32, where its error
-has a bound; only pairs within that bound of each other are computed again, in float64 and for the
-Euclidean distance by differences. Two similarities that even float64 rounding could have swapped
-(`slack`) count as equal. The order is therefore the same for every block size, on every device and
-for float32 and float64 copies of the same numbers.
+Higher is nearer. The table of all queries by all gallery vectors is computed in float32, with an
+error that has a bound. Only pairs that are within this bound of each other are computed again, in
+float64, and for the Euclidean distance from differences. Two similarities that differ by no more
+than float64 rounding (`slack`) are equal. The order is therefore the same for every block size, on
+every device, and for float32 and float64 copies of the same numbers.
 
 Bound: a dot product over d terms errs by about sqrt(d) u |x| |y|, u the unit roundoff (Higham and
 Mary, A new approach to probabilistic rounding error analysis, SISC 2019); four times that is taken.
@@ -33,7 +33,7 @@ ROUNDOFF = {"highest": 2.0**-24, "high": 2.0**-11, "medium": 2.0**-8}
 
 @dataclass(frozen=True)
 class Rows:
-    """Vectors made ready for a `Space`."""
+    """Vectors prepared for a `Space`."""
 
     given: Tensor  # (rows, dim) float32 or float64, for the exact similarities
     inverse: Tensor  # (rows,) 1 / length of the given ones, 0 for a zero vector
@@ -46,7 +46,7 @@ class Rows:
 
 
 class Space:
-    """A metric, and for the Euclidean one the middle and the scale that keep float32 exact enough.
+    """A metric; for the Euclidean one with the center and scale that keep float32 accurate.
 
     >>> space = Space("euclidean", torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
     >>> rows = space.rows(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
@@ -66,7 +66,7 @@ class Space:
         self.scale = math.ldexp(1.0, -math.frexp(top)[1]) if top else 1.0  # changes no digit
 
     def rows(self, given: Tensor) -> Rows:
-        """Make vectors ready, a part of them at a time: a float64 copy of all is not needed."""
+        """Prepare vectors in parts, without a float64 copy of all of them."""
         if self.cosine and given.dtype == torch.float64:  # squares stay in range
             given = given / _nonzero(given.abs().amax(1, keepdim=True))
         fast = torch.empty(given.shape, dtype=torch.float32, device=given.device)

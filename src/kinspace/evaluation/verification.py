@@ -1,12 +1,12 @@
-"""Verification: are two pictures of one class? A pair is accepted from a threshold on.
+"""Verification: whether two pictures are of the same class.
 
-All pairs are taken (`kinspace.evaluation.pair_scores`); the rates are those of
-`kinspace.evaluation.roc`.
+A pair is accepted if its score is at least a threshold. All pairs are scored
+(`kinspace.evaluation.pair_scores`); `kinspace.evaluation.roc` defines the rates. A threshold must be
+tested on classes it was not chosen on: `verification_metrics` chooses it on half of the classes and
+reports the rates on the other half.
 
-A threshold is honest only on classes it was not chosen on: `verification_metrics` chooses it on one
-part of the classes and reports on the rest. Intervals resample the classes reported on, with
-replacement: a pair of one class counts as often as its class was drawn, a pair of two classes as
-the product says.
+Confidence intervals resample classes with replacement. A pair within a class counts as often as its
+class was drawn; a pair of two classes counts the product of both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def roc_curve(
     metric: str = "cosine",
     device: str | torch.device | None = None,
 ) -> Roc:
-    """Scores of all pairs.
+    """The ROC of all pairs.
 
     >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
     >>> roc = roc_curve(x, np.array([0, 0, 1, 1]))
@@ -50,9 +50,9 @@ def evaluate_threshold(
     seed: int = 0,
     device: str | torch.device | None = None,
 ) -> tuple[Roc, dict[str, float]]:
-    """The ROC of these classes, and tmr and fmr at a threshold that was chosen elsewhere.
+    """The ROC of these classes, and their tmr and fmr at a threshold chosen on other classes.
 
-    With tmr_low, tmr_high, fmr_low and fmr_high, 95 % intervals from `samples` draws of classes.
+    tmr_low, tmr_high, fmr_low and fmr_high are 95 % intervals from `samples` resamples of classes.
 
     >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.5, 1.0]])
     >>> roc, rates = evaluate_threshold(x, np.array([0, 0, 1, 1]), 0.95)
@@ -113,11 +113,11 @@ def verification_metrics(
     seed: int = 0,
     device: str | torch.device | None = None,
 ) -> dict[str, float]:
-    """Choose a threshold on a random half of the classes, report on the other half.
+    """Choose a threshold on a random half of the classes and report its rates on the other half.
 
     threshold: the lowest with false-match rate `fmr` on the first half. tmr, fmr: the rates at it
-    on the second, with 95 % intervals (tmr_low, tmr_high, ...) from `samples` draws of classes.
-    auc, eer: on the second half as well.
+    on the second, with 95 % intervals (tmr_low, tmr_high, ...) from `samples` resamples of
+    classes. auc, eer: on the second half.
 
     >>> rng = np.random.default_rng(0)
     >>> y = np.arange(80) % 8

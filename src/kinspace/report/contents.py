@@ -85,7 +85,8 @@ def _script(value: dict[str, Any]) -> str:
 def _map_note(data: dict[str, Any]) -> str:
     if len(data["ids"]) < data["of"]:
         return f"A random {len(data['ids']):,} of {data['of']:,} pictures, placed by t-SNE."
-    return f"All {plural(data['of'], 'picture')}, placed by t-SNE. The color is that of the class."
+    pictures = plural(data["of"], "picture")
+    return f"All {pictures}, placed by t-SNE. The frame has the color of the class."
 
 
 def _classes_title(count: int) -> str:
