@@ -1,9 +1,9 @@
 """Verification: whether two pictures are of the same class.
 
 A pair is accepted if its score is at least a threshold. All pairs are scored
-(`kinspace.evaluation.pair_scores`); `kinspace.evaluation.roc` defines the rates. A threshold must be
-tested on classes it was not chosen on: `verification_metrics` chooses it on half of the classes and
-reports the rates on the other half.
+(`kinspace.evaluation.pair_scores`); `kinspace.evaluation.roc` defines the rates. A threshold must
+be tested on classes it was not chosen on: `verification_metrics` chooses it on half of the classes
+and reports the rates on the other half.
 
 Confidence intervals resample classes with replacement. A pair within a class counts as often as its
 class was drawn; a pair of two classes counts the product of both.
