@@ -45,7 +45,7 @@ format: setup ## apply ruff's formatting and its safe fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-demo: setup ## train a small net on moths, judge it on species it never saw, write a report
+demo: setup ## train a small net on moths, test it on species it never saw, write a report
 	rm -rf runs/demo
 	$(BIN)/kinspace train moths --method nra --steps 400 --out runs/demo
 	$(BIN)/kinspace report runs/demo

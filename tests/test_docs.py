@@ -14,6 +14,7 @@ from pages import run_page
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs/methods.md"
+PATH = re.compile(r"(?<![\w./-])(\w[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml))(?![\w.(])")
 
 
 def test_the_methods_page_runs_from_top_to_bottom() -> None:
@@ -69,3 +70,53 @@ def test_every_method_has_a_section_of_the_methods_page() -> None:
     names = [method.__name__ for method in (*modules, *means)]
     missing = [name for name in names if f"`{name}`" not in "".join(headings)]
     assert not missing, f"docs/methods.md: expected sections with {missing} in their headings"
+
+
+def test_the_files_that_the_architecture_page_names_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    diagram = "\n".join(line for line in text.splitlines() if line.startswith("    "))
+    named = [path for code in re.findall(r"`([^`]+)`", text) for path in PATH.findall(code)]
+    named += [path for path in PATH.findall(diagram) if path != "photos/"]
+    named = [path for path in named if not {"NAME.py", "src"} & set(Path(path).parts)]
+    named = [path for path in named if not path.startswith("RUN/")]
+    assert len(named) > 40
+    folders = (ROOT / "src/kinspace", ROOT)
+    missing = [path for path in named if not any((folder / path).exists() for folder in folders)]
+    assert not missing, f"docs/architecture.md: no such file or folder: {missing}"
+
+
+def test_the_architecture_page_names_every_package() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    packages = [path.parent.name for path in (ROOT / "src/kinspace").glob("*/__init__.py")]
+    missing = [name for name in sorted(packages) if f"`{name}/`" not in text]
+    assert not missing, f"docs/architecture.md: expected {missing}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    """Snippets of docs/results.md are written for the page that they become part of."""
+    base = ROOT / "docs" if page.parent.name == "results" else page.parent
+    text = re.sub(
+        r"^```.*?^```|^    .*?$|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.S | re.M
+    )
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = (base / path) if path else page
+        assert target.exists(), f"{page.relative_to(ROOT)}: {link}"
+        if anchor and target.suffix == ".md":
+            anchors = {_anchor(line) for line in target.read_text(encoding="utf-8").splitlines()}
+            assert anchor in anchors, f"{page.relative_to(ROOT)}: {link}"
+
+
+def _anchor(line: str) -> str:
+    """The anchor that GitHub gives a heading; empty for other lines."""
+    if not line.startswith("#"):
+        return ""
+    text = re.sub(r"[^\w\s-]", "", line.lstrip("#").strip().lower())
+    return text.replace(" ", "-")
