@@ -86,7 +86,7 @@ def _map_note(data: dict[str, Any]) -> str:
     if len(data["ids"]) < data["of"]:
         return f"A random {len(data['ids']):,} of {data['of']:,} pictures, placed by t-SNE."
     pictures = plural(data["of"], "picture")
-    return f"All {pictures}, placed by t-SNE. The frame has the color of the class."
+    return f"All {pictures}, placed by t-SNE. Colors show the class."
 
 
 def _classes_title(count: int) -> str:

@@ -336,7 +336,7 @@ function embeddingMap(canvas, data, options) {
   new ResizeObserver(fit).observe(canvas);
   fit();
   return {
-    place: place, draw: draw, reset: reset, view: function () { return view; },
+    place: place, color: css, draw: draw, reset: reset, view: function () { return view; },
     zoom: function (factor) { // about the chosen point if it is in view
       const p = chosen >= 0 ? place(chosen) : null;
       const seen = p && p.x > 0 && p.y > 0 && p.x < width && p.y < height;

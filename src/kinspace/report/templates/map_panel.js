@@ -13,10 +13,11 @@
     return made;
   }
   const className = (i) => data.names[data.classes[i]];
-  function picture(i, size) { // a tile of the sheet
+  function picture(i, size) { // a tile of the sheet; without pictures the color of the class
     const box = element("span"), times = size / data.side;
     box.className = "tile";
     box.style.width = box.style.height = size + "px";
+    if (!image) { box.style.background = map.color(i); return box; }
     box.style.backgroundImage = "url(" + data.sheet + ")";
     box.style.backgroundSize = image.naturalWidth * times + "px auto";
     box.style.backgroundPosition = -(i % data.columns) * size + "px " + -Math.floor(i / data.columns) * size + "px";
@@ -54,8 +55,7 @@
       mark.className = same ? "yes" : "no";
       words.append(mark, element("br"), "similarity " + data.similarities[i][rank].toFixed(3));
       button.type = "button";
-      if (image) { button.append(picture(j, 44)); }
-      button.append(words);
+      button.append(picture(j, 44), words);
       button.addEventListener("click", () => choose(j));
       item.append(button);
       list.append(item);
