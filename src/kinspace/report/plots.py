@@ -65,7 +65,7 @@ def densities(found: Evaluation) -> Plot:
     def draw(axes: Any) -> None:
         if len(values) <= BARS:
             axes.bar(range(len(values)), values, color=COLORS[0], width=0.8)
-            axes.set(xlabel="classes, most compact first", ylabel="mean squared distance to the mean")
+            axes.set(xlabel="classes, compact first", ylabel="mean squared distance to the mean")
             axes.set_xticks([])
         else:
             axes.hist(values, bins=60, color=COLORS[0])
