@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from kinspace._core.json_files import read_json
+from kinspace._core.atomic_files import read_json
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
 from kinspace.embeddings import EmbeddingTable

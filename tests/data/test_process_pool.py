@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kinspace._core.cpus import cpu_count
+from kinspace._core.device import cpu_count
 from kinspace.data.process_pool import chunks, process_map
 
 

@@ -6,11 +6,13 @@ one, never half of one.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-__all__ = ["clear_parts", "to_disk", "write_atomically"]
+__all__ = ["clear_parts", "read_json", "to_disk", "write_atomically", "write_json"]
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -58,3 +60,19 @@ def to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON in one piece."""
+    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; a ValueError if the file is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from None
+    assert isinstance(value, dict)
+    return value

@@ -1,4 +1,4 @@
-"""The device that a process computes on."""
+"""The device and the CPUs that a process computes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import torch
 
-__all__ = ["pick_device"]
+__all__ = ["cpu_count", "pick_device"]
 
 
 def pick_device(name: str | torch.device | None = None) -> torch.device:
@@ -28,3 +28,14 @@ def pick_device(name: str | torch.device | None = None) -> torch.device:
     if name == "cuda":
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
     return device
+
+
+def cpu_count() -> int:
+    """The CPUs this process may use; a container or `taskset` may leave fewer than there are.
+
+    >>> cpu_count() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

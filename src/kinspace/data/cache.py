@@ -36,7 +36,7 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import to_disk
-from kinspace._core.cpus import cpu_count
+from kinspace._core.device import cpu_count
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import Pictures, fingerprint
 from kinspace.data.process_pool import chunks, process_map

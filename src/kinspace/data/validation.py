@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from kinspace._core import checks
-from kinspace._core.cpus import cpu_count
+from kinspace._core.device import cpu_count
 from kinspace.data.dataset import Dataset
 from kinspace.data.duplicates import THUMBNAIL, find_groups
 from kinspace.data.pictures import Pictures

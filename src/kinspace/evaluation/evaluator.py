@@ -12,8 +12,8 @@ from typing import Any, TypedDict, Unpack
 
 from torch import nn
 
+from kinspace._core.atomic_files import write_json
 from kinspace._core.device import pick_device
-from kinspace._core.json_files import write_json
 from kinspace.data.in_memory import SampleInputs
 from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.embeddings import EmbeddingTable

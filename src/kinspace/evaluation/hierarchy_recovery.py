@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace._core.json_files import write_json
+from kinspace._core.atomic_files import write_json
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
 from kinspace.evaluation.merged_classes import merged_pairs, recovery_error

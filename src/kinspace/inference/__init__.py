@@ -1,6 +1,6 @@
 """A trained model in use: encode, search, classify, embed whole data sets, export to ONNX."""
 
-from kinspace.inference.dataset import embed_dataset, embed_to_file
+from kinspace.inference.dataset_embedding import embed_dataset, embed_to_file
 from kinspace.inference.model import EmbeddingModel, load
 from kinspace.inference.onnx import Exported, export_onnx, export_run
 from kinspace.search.answers import UNKNOWN, Added, Neighbor, Verdict

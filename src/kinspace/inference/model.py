@@ -19,8 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.cpus import cpu_count
-from kinspace._core.device import pick_device
+from kinspace._core.device import cpu_count, pick_device
 from kinspace._core.normalization import unit
 from kinspace.data.transforms import TransformSettings, eval_transform, square_transform
 from kinspace.embeddings import EmbeddingTable

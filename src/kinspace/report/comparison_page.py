@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kinspace import __version__
-from kinspace._core.atomic_files import write_atomically
-from kinspace._core.json_files import write_json
+from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace.evaluation.comparison import Comparison
 from kinspace.evaluation.measure_names import MEASURES
 from kinspace.report.page import render, save_plots

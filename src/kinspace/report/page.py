@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from kinspace._core.atomic_files import write_atomically
-from kinspace._core.json_files import write_json
+from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace._core.text import plural
 from kinspace.data.validation import CheckResult, check
 from kinspace.embeddings import EmbeddingTable

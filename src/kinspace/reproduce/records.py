@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kinspace import __version__
-from kinspace._core.json_files import read_json, write_json
+from kinspace._core.atomic_files import read_json, write_json
 from kinspace.reproduce.experiment import Curve, Experiment
 from kinspace.reproduce.jobs import Job
 from kinspace.reproduce.results_table import summaries

@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace._core.atomic_files import write_atomically
-from kinspace._core.json_files import write_json
+from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace.embeddings import EmbeddingTable, unique_names
 from kinspace.search.answers import Added, Neighbor
 from kinspace.search.class_votes import (

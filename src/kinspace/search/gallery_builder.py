@@ -43,7 +43,7 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     backend, options: one of INDEXES, and the options of its class. batch_size, workers: for reading
     other data; the run's own is taken from `Run.embeddings`.
     """
-    from kinspace.inference.dataset import embed_dataset
+    from kinspace.inference.dataset_embedding import embed_dataset
     from kinspace.inference.run_embeddings import RunEmbeddings
 
     run = run if isinstance(run, Run) else open_run(run)

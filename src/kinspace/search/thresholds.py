@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace._core.json_files import write_json
+from kinspace._core.atomic_files import write_json
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.open_set import open_set_threshold
 from kinspace.evaluation.verification import Roc, roc_curve

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace._core.cpus import cpu_count
+from kinspace._core.device import cpu_count
 
 __all__ = ["BatchQueue", "QueueFull", "Vector", "use_one_core"]
 

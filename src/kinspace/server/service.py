@@ -16,7 +16,7 @@ from fastapi import HTTPException, Response, UploadFile
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace._core.cpus import cpu_count
+from kinspace._core.device import cpu_count
 from kinspace.inference.inputs import network_input
 from kinspace.inference.model import EmbeddingModel
 from kinspace.search import Where

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace._core.cpus import cpu_count
+from kinspace._core.device import cpu_count
 from kinspace.data import (
     Dataset,
     PictureCache,

@@ -18,8 +18,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kinspace._core.atomic_files import write_atomically
-from kinspace._core.json_files import read_json, write_json
+from kinspace._core.atomic_files import read_json, write_atomically, write_json
 from kinspace.data.dataset import Dataset
 from kinspace.data.in_memory import SampleInputs
 from kinspace.data.pictures import PictureSubset, fingerprint

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinspace._core.atomic_files import clear_parts
-from kinspace._core.json_files import write_json
+from kinspace._core.atomic_files import clear_parts, write_json
 from kinspace._core.text import plural
 from kinspace.distributed import broadcast_from_main, is_main_process
 from kinspace.recipes import Recipe

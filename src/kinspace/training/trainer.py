@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinspace import __version__
-from kinspace._core.json_files import write_json
+from kinspace._core.atomic_files import write_json
 from kinspace._core.normalization import unit
 from kinspace._core.text import plural
 from kinspace.data.load import load_dataset

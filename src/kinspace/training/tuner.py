@@ -28,8 +28,7 @@ import torch
 import torch.distributed as dist
 
 from kinspace._core import checks
-from kinspace._core.atomic_files import write_atomically
-from kinspace._core.json_files import read_json, write_json
+from kinspace._core.atomic_files import read_json, write_atomically, write_json
 from kinspace.data import Dataset, UnreadablePictures
 from kinspace.data.load import load_dataset
 from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process

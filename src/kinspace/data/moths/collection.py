@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace._core.cpus import cpu_count
+from kinspace._core.device import cpu_count
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY, attribute_table, describe
 from kinspace.data.moths.drawing import Picture, draw_moth
 from kinspace.data.moths.species_list import make_species, species_catalog

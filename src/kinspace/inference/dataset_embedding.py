@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from kinspace import distributed
 from kinspace._core import checks
-from kinspace._core.atomic_files import write_atomically
-from kinspace._core.json_files import write_json
+from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace.data.dataloader import PictureLoader
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import fingerprint

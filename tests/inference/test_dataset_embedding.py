@@ -16,7 +16,7 @@ from bundles import bare_run, digits, run_with_gallery
 from kinspace.data import from_folder
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference import EmbeddingModel, embed_dataset, embed_to_file, index_run
-from kinspace.inference import dataset as dataset_module
+from kinspace.inference import dataset_embedding as dataset_module
 from training_commands import ENVIRONMENT
 
 
