@@ -69,12 +69,15 @@ def test_a_run_without_a_name_is_numbered(
 def test_options_of_the_command_reach_the_recipe(photos: str, tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     options = ["--regularizer", "orthogonal:0.5", "--batch", "6", "--set", "sampler.samples=2"]
+    options += ["--set", "model.backbone=mnist_convnet", "--set", "model.options={}"]
+    options += ["--set", "transform.size=28", "--set", "transform.resize=32"]
     options += ["--loss", "triplet", "--seed", "4", "--micro-batch", "3", "--quiet", "--out", out]
     done = run_here(photos, *METHOD, *QUICK, *options)
     assert done.exit_code == 0, done.stderr
     assert done.output == ""
     about = open_run(out).about
     assert about["recipe"]["loss"]["name"] == "triplet"
+    assert about["recipe"]["model"]["backbone"] == "mnist_convnet"
     assert about["recipe"]["regularizers"][0]["weight"] == 0.5
     assert about["recipe"]["sampler"]["classes"] == 3
     assert about["seed"] == 4

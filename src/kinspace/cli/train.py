@@ -94,7 +94,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         from kinspace.distributed import is_main_process
         from kinspace.training import resume_training, train
 
-        recipe_keys = {"model.backbone": backbone, "model.weights": weights}
+        model_keys = {"model.backbone": backbone, "model.weights": weights}
+        # an option that is not given does not undo a --set of its key
+        model_keys = {key: value for key, value in model_keys.items() if value is not None}
         if resume is not None:
             _refuse_with_resume(
                 {"--loss": loss, "--regularizer": regularizer, "--set": changes}
@@ -110,7 +112,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 data,
                 method=recipe_from_options(
                     method,
-                    overrides(changes, steps) | recipe_keys,
+                    overrides(changes, steps) | model_keys,
                     batch=batch,
                     loss=loss,
                     regularizers=regularizer,
