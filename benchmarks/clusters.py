@@ -141,7 +141,7 @@ def peer(
     return *fit(0, len(parts), fastest), fastest
 
 
-def run(name: str, options: argparse.Namespace, tell: Callable[[Row], None]) -> None:
+def run(name: str, options: argparse.Namespace, on_row: Callable[[Row], None]) -> None:
     case = CASES[name]
     embeddings, labels = embed(case, options.seed)
     device = torch.device(options.device)
@@ -151,9 +151,9 @@ def run(name: str, options: argparse.Namespace, tell: Callable[[Row], None]) -> 
     if not options.skip_sklearn:
         found = peer(embeddings, labels, case.clusters, options.threads)
         row.peer_s, row.peer_inertia, row.peer_threads = found
-    tell(row)
+    on_row(row)
     seconds, inertia, count = ours(*placed, "auto", options)
-    tell(Row(name, case.classes, f"auto: {count / case.classes:.2f}", seconds, inertia))
+    on_row(Row(name, case.classes, f"auto: {count / case.classes:.2f}", seconds, inertia))
 
 
 def to_markdown(rows: list[Row]) -> str:

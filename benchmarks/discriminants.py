@@ -57,7 +57,7 @@ def features_of(options: argparse.Namespace) -> tuple[Tensor, Dataset]:
     return embed_all(model, train, batch_size=64, what="features").cpu(), train.dataset
 
 
-def judged(x: Tensor, labels: Tensor, held: Tensor, *, classes: bool) -> dict[str, float]:
+def measures_of(x: Tensor, labels: Tensor, held: Tensor, *, classes: bool) -> dict[str, float]:
     """Percent: Recall@1 of the held-out classes, or errors of the held-out pictures."""
     x = unit(x)
     if classes:
@@ -67,18 +67,18 @@ def judged(x: Tensor, labels: Tensor, held: Tensor, *, classes: bool) -> dict[st
     return {name: 100 * errors[name] for name in ("nearest_mean_error", "soft_knn_error")}
 
 
-def measured(x: Tensor, part: Dataset, *, classes: bool) -> dict[str, dict[str, float]]:
-    """By what was made of the features."""
+def measures_by_start(x: Tensor, part: Dataset, *, classes: bool) -> dict[str, dict[str, float]]:
+    """Measures by the projection of the features."""
     split = hold_out_classes(part, 0.4, seed=0) if classes else stratified(part, 0.25, seed=0)
     held, labels = split.assignment > 0, part.labels
-    found = {"as they are": judged(x, labels, held, classes=classes)}
+    found = {"as they are": measures_of(x, labels, held, classes=classes)}
     for shrinkage in SHRINKAGES:
         for rest in RESTS:
             weight, bias = lda_projection(
                 x[~held], labels[~held], x.shape[1], shrinkage=shrinkage, rest=rest
             )
             name = f"shrinkage {shrinkage}, rest {rest}"
-            found[name] = judged(x @ weight.T + bias, labels, held, classes=classes)
+            found[name] = measures_of(x @ weight.T + bias, labels, held, classes=classes)
     return found
 
 
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> None:
         name: Path(str(value)).name if name in ("data", "weights", "json") else value
         for name, value in vars(options).items()
     }
-    found = measured(*features_of(options), classes=options.classes)
+    found = measures_by_start(*features_of(options), classes=options.classes)
     for name, numbers in found.items():
         print(f"{name:28}", "  ".join(f"{key} {value:.1f}" for key, value in numbers.items()))
     if options.json:

@@ -122,14 +122,14 @@ def run(options: argparse.Namespace, device: torch.device, facts: dict[str, obje
 
 
 def progress(row: Row) -> str:
-    def told(measurement: Measurement) -> str:
+    def _result_text(measurement: Measurement) -> str:
         if measurement.median is None or measurement.peak is None:
             return measurement.problem
         return f"{measurement.median:.3f} ms {measurement.peak / measure.MEGABYTE:.2f} MB"
 
-    peer = f"  PML {told(row.peer):26}" if row.peer else ""
+    peer = f"  PML {_result_text(row.peer):26}" if row.peer else ""
     ratio = f"  {row.speedup:.2f}x" if row.speedup else ""
-    return f"{row.name:22} {row.size:5}  ours {told(row.ours):26}{peer}{ratio}"
+    return f"{row.name:22} {row.size:5}  ours {_result_text(row.ours):26}{peer}{ratio}"
 
 
 def save_json(path: Path, facts: dict[str, object], rows: list[Row], verdicts: list[Check]) -> None:
@@ -159,7 +159,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--compile", action="store_true", help="ours through torch.compile(fullgraph=True)")
     add("--json", type=Path, help="save the raw numbers here, after every case")
     add("--markdown", type=Path, help="save the tables here")
-    add("--commit", help="what to record where git cannot tell")
+    add("--commit", help="what to record where git is missing")
     options = parser.parse_args(arguments)
     for name, default in DEFAULTS[options.device].items():
         if getattr(options, name) is None:

@@ -106,7 +106,7 @@ def measure(steps: dict[str, Step], device: torch.device, budget: Budget) -> dic
         for name, step in list(running.items()):
             try:
                 results[name].times += _turn(step, device)
-            except FAILURES as error:  # seldom: the first look went well
+            except FAILURES as error:  # rare: the first call succeeded
                 results[name].problem = _described(error, budget.limit)
                 del running[name]
         counts = [len(results[name].times) for name in running]

@@ -1,7 +1,7 @@
 """How hard are the moths? Recall@1 on species never seen in training.
 
 Two halves by class: `genera` trains on the first fifteen genera and tests on the other fifteen;
-`species` trains on two species of every genus and tests on the other two. Judged: raw pixels,
+`species` trains on two species of every genus and tests on the other two. Measured: raw pixels,
 the mean color, a color histogram, and a small convolutional network before and after it is
 trained with the proxy-anchor loss. Two cores: about three minutes a split.
 

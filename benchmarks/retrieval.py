@@ -167,8 +167,8 @@ def to_markdown(rows: list[Row]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in table)
 
 
-def judged(rows: list[Row], options: argparse.Namespace) -> list[tuple[bool, str]]:
-    """What is asked for, whether it holds, in words."""
+def requirements(rows: list[Row], options: argparse.Namespace) -> list[tuple[bool, str]]:
+    """Requirements: whether each holds, in words."""
     by_name = {row.contender: row for row in rows}
     own, peer = by_name["kinspace"], by_name.get("pytorch-metric-learning")
     found = [(own.gigabytes < ASKED_MEMORY, f"{own.gigabytes:.2f} GB, asked under {ASKED_MEMORY}")]
@@ -188,7 +188,7 @@ def judged(rows: list[Row], options: argparse.Namespace) -> list[tuple[bool, str
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
-    """What every benchmark of a large table can be told."""
+    """Options of every benchmark of a large table."""
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=2)
@@ -239,7 +239,7 @@ def main() -> None:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             rows.append(pool.apply(measure, (name, options)))
     numbers: dict[str, object] = {"rows": [asdict(row) for row in rows]}
-    conclude(options, facts, to_markdown(rows), judged(rows, options), numbers)
+    conclude(options, facts, to_markdown(rows), requirements(rows, options), numbers)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ async def client(port: int, number: int, sent: list[bytes], end: float, seen: li
             seen.append((now, code, now - began))
             turn += 1
             if code == 503:
-                await asyncio.sleep(0.05)  # one who is told to come again does not hammer
+                await asyncio.sleep(0.05)  # a refused client waits before it tries again
     finally:
         writer.close()
 
@@ -230,7 +230,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--memory", type=float, default=300, help="seconds of it")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--json", type=Path, help="parts not asked for stay as they are there")
+    parser.add_argument(
+        "--json", type=Path, help="parts that are not measured stay as they are in the file"
+    )
     options = parser.parse_args()
     results: dict[str, Any] = {}
     if options.json and options.json.exists():

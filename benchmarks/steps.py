@@ -152,7 +152,7 @@ class ClockedModel(nn.Module):
 def clocked_fit(
     found: list[Clock],
 ) -> Callable[[State, Plan, DataPart, DataPart | None, Hooks], None]:
-    """`fit` of a state whose parts tell a clock where they are."""
+    """`fit` of a state whose phases are timed."""
 
     def fit_by_clock(
         state: State, plan: Plan, train: DataPart, validation: DataPart | None, hooks: Hooks

@@ -117,7 +117,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--commit", help="where git cannot tell")
+    parser.add_argument("--commit", help="where git is missing")
     parser.add_argument("--json", type=Path)
     parser.set_defaults(skip_pml=True)
     return parser
