@@ -14,7 +14,7 @@ import kinspace
 from kinspace.recipes import Range, read_recipe
 from kinspace.run import open_run
 from kinspace.training import TuneResult, parse_range, tune, tuner
-from kinspace.training.tuner import _seeded_sampler, _suggest
+from kinspace.training.study import seeded_sampler, suggest
 from odd_pictures import write_clean
 from small_trainings import OPTIONS, QUICK, pictures
 from training_commands import ENVIRONMENT
@@ -156,11 +156,11 @@ def test_a_failed_trial_does_not_end_the_study(tmp_path: Path) -> None:
 
 def draws(sampler: str, ranges: dict[str, Range], count: int, seed: int) -> list[dict[str, Any]]:
     """The values of a study whose trials with a rate near 1e-3 are the best; some fail."""
-    study = optuna.create_study(direction="maximize", sampler=_seeded_sampler(sampler, seed))
+    study = optuna.create_study(direction="maximize", sampler=seeded_sampler(sampler, seed))
     rows = []
     for number in range(count):
         trial = study.ask()
-        rows.append({key: _suggest(trial, key, values) for key, values in ranges.items()})
+        rows.append({key: suggest(trial, key, values) for key, values in ranges.items()})
         if number % 7:
             study.tell(trial, 1 / (1 + (math.log10(rows[-1]["rate"]) + 3) ** 2))
         else:

@@ -200,7 +200,7 @@ def _validate(
 
 
 def _require_finite_weights(state: State, result: StepResult) -> None:
-    """A finite loss may have an infinite gradient: such weights are neither judged nor saved."""
+    """A finite loss may have an infinite gradient: such weights are neither validated nor saved."""
     weights = [p for module in (state.model, state.objective) for p in module.parameters()]
     if weights and not torch.stack([w.isfinite().all() for w in weights]).all():
         raise NotFinite(state.step, result.indices.tolist(), what="weights after")

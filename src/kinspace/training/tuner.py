@@ -15,20 +15,16 @@ with its own trials.
 
 from __future__ import annotations
 
-import fcntl
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from kinspace._core import checks
-from kinspace._core.atomic_files import read_json, write_atomically, write_json
+from kinspace._core.atomic_files import read_json, write_json
 from kinspace.data import Dataset, UnreadablePictures
 from kinspace.data.load import load_dataset
 from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
@@ -37,11 +33,17 @@ from kinspace.training.data_parts import split_names
 from kinspace.training.log import PlainProgress
 from kinspace.training.run_folder import new_folder, require_same
 from kinspace.training.settings import RunSettings
+from kinspace.training.study import (
+    SAMPLERS,
+    Study,
+    best_trial,
+    require_optuna,
+    trial_name,
+    trial_recipe,
+)
 from kinspace.training.trainer import train
 
 __all__ = ["TuneResult", "parse_range", "tune"]
-
-SAMPLERS = ("random", "tpe")
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def tune(  # noqa: PLR0913 - every option of the command line is a parameter
     """
     checks.integer("trials", trials, at_least=1)
     checks.choice("sampler", sampler, SAMPLERS)
-    _optuna()  # fail before there is a folder
+    require_optuna()  # fail before there is a folder
     settings = RunSettings(
         split=split,
         seed=seed,
@@ -217,14 +219,14 @@ def _run_trials(
     sampler: str,
 ) -> TuneResult:
     """Run trials until there are enough. The main process draws them, all processes train."""
-    study = _Study(folder, recipe, sampler, settings.seed) if is_main_process() else None
+    study = Study(folder, recipe, sampler, settings.seed) if is_main_process() else None
     try:
         while True:
             drawn = broadcast_from_main(study.next_trial(trials) if study else None)
             if drawn is None:
                 break
             number, values = drawn
-            row = _run_trial(folder / _name(number), values, dataset, recipe, settings)
+            row = _run_trial(folder / trial_name(number), values, dataset, recipe, settings)
             if study is not None:
                 study.finish(row)
                 if not settings.quiet:
@@ -233,10 +235,10 @@ def _run_trials(
     finally:
         if study is not None:
             study.release()
-    best = _best(rows)
+    best = best_trial(rows)
     if best is None:
         raise ValueError(f"{folder}: all trials failed; the first: {rows[0]['error']}")
-    return TuneResult(folder, _trial_recipe(recipe, best["values"]), rows)
+    return TuneResult(folder, trial_recipe(recipe, best["values"]), rows)
 
 
 def _run_trial(
@@ -250,7 +252,7 @@ def _run_trial(
     resume = broadcast_from_main(is_main_process() and (folder / "run.json").exists())
     options = settings.to_dict() | {"split": "all", "quiet": True}
     try:
-        method = _trial_recipe(recipe, values)
+        method = trial_recipe(recipe, values)
         run = train(dataset, method=method, out=folder, resume=resume, **options)
     except UnreadablePictures:
         raise
@@ -263,171 +265,6 @@ def _run_trial(
         "step": results["selected_step"],
         "seconds": results["seconds"],
     }
-
-
-class _Study:
-    """Optuna's study in a folder. File locks tell which trials have a process that runs them."""
-
-    def __init__(self, folder: Path, recipe: Recipe, sampler: str, seed: int) -> None:
-        optuna = _optuna()
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        backend = optuna.storages.journal.JournalFileBackend(str(folder / "journal.jsonl"))
-        self.folder, self.recipe = folder, recipe
-        self._trial: Any = None
-        self._lock: TextIO | None = None  # of the trial that this process runs
-        with self._locked():
-            self._study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(backend),
-                study_name="tune",
-                direction="maximize",
-                sampler=_seeded_sampler(sampler, seed),
-                load_if_exists=True,
-            )
-
-    def next_trial(self, trials: int) -> tuple[int, dict[str, Any]] | None:
-        """The number and the values of a trial to run; None: there are enough, and all ended.
-
-        Trials that an ended process left come first. Waits for those of other processes, which
-        may end early and leave their trial.
-        """
-        while True:
-            with self._locked():
-                running = self._in_state("RUNNING")
-                self._trial = next((t for t in map(self._take_over, running) if t), None)
-                if self._trial is None and len(self._study.trials) < trials:
-                    self._trial = self._study.ask()
-                    self._lock = self._try_lock(self._trial.number)
-                if self._trial is not None:
-                    ranges = self.recipe.tune.items()
-                    values = {key: _suggest(self._trial, key, range_) for key, range_ in ranges}
-                    return self._trial.number, values
-            if not running:
-                return None
-            time.sleep(0.2)
-
-    def finish(self, row: Mapping[str, Any]) -> None:
-        """Store the result of the trial, and write best.toml."""
-        states = _optuna().trial.TrialState
-        with self._locked():
-            for key, value in row.items():
-                self._trial.set_user_attr(key, value)
-            if row["state"] == "failed":
-                self._study.tell(self._trial, state=states.FAIL)
-            else:
-                self._study.tell(self._trial, row["recall@1"])
-            self.release()
-            (self.folder / f"{_name(self._trial.number)}.lock").unlink()
-            if (best := _best(self.rows())) is not None:
-                text = _trial_recipe(self.recipe, best["values"]).to_toml()
-                write_atomically(self.folder / "best.toml", lambda part: part.write_text(text))
-
-    def release(self) -> None:
-        """Leave the trial, if it has not ended, to another process or to a later call."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The trials that have ended."""
-        ranges = self.recipe.tune
-        return [
-            {
-                "trial": trial.number,
-                "folder": _name(trial.number),
-                "values": {key: _from_optuna(ranges[key], trial.params[key]) for key in ranges},
-                **trial.user_attrs,
-            }
-            for trial in self._in_state("COMPLETE", "FAIL")
-        ]
-
-    def _in_state(self, *names: str) -> list[Any]:
-        states = _optuna().trial.TrialState
-        trials: list[Any] = self._study.get_trials(states=[getattr(states, name) for name in names])
-        return trials
-
-    def _take_over(self, trial: Any) -> Any:
-        """A trial that no process runs; None if one does."""
-        self._lock = self._try_lock(trial.number)
-        if self._lock is None:
-            return None
-        return _optuna().trial.Trial(self._study, trial._trial_id)
-
-    def _try_lock(self, number: int) -> TextIO | None:
-        file = (self.folder / f"{_name(number)}.lock").open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return None
-        return file
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone with the study."""
-        with (self.folder / "study.lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise ValueError(
-            "tune: expected Optuna, which is not installed; pip install 'kinspace[tune]'"
-        ) from None
-    return optuna
-
-
-def _seeded_sampler(name: str, seed: int) -> Any:
-    """A sampler of Optuna's, seeded anew for each trial: a resumed study draws the same values."""
-    optuna = _optuna()
-    made = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}[name]
-
-    class Seeded(optuna.samplers.BaseSampler):  # type: ignore[misc, name-defined]
-        def before_trial(self, study: Any, trial: Any) -> None:
-            number = np.random.SeedSequence([seed, trial.number]).generate_state(1)[0]
-            self.inner = made(seed=int(number))
-
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(self, study: Any, trial: Any, space: Any) -> dict[str, Any]:
-            return {}
-
-        def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
-            return self.inner.sample_independent(study, trial, name, distribution)
-
-    return Seeded()
-
-
-def _suggest(trial: Any, key: str, values: Range) -> Any:
-    """The value of a trial: drawn the first time, then read from the storage."""
-    if values.choices is not None:  # by their positions: Optuna takes no lists
-        position = trial.suggest_categorical(key, tuple(range(len(values.choices))))
-        return _from_optuna(values, position)
-    whole = isinstance(values.low, int) and isinstance(values.high, int)
-    suggest = trial.suggest_int if whole else trial.suggest_float
-    return suggest(key, values.low, values.high, log=values.log)
-
-
-def _from_optuna(values: Range, drawn: Any) -> Any:
-    return drawn if values.choices is None else values.choices[drawn]
-
-
-def _name(number: int) -> str:
-    return f"trial-{number:03}"
-
-
-def _trial_recipe(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with the values of a trial, and no ranges."""
-    return with_changes(replace(recipe, tune={}), values, where="trial")
-
-
-def _best(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The trial with the best recall; the first of equals."""
-    done = [row for row in rows if row["state"] == "done"]
-    return max(done, key=lambda row: row["recall@1"], default=None)
 
 
 def _format_row(number: int, trials: int, values: Mapping[str, Any], row: Mapping[str, Any]) -> str:
