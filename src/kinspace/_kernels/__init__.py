@@ -131,8 +131,11 @@ class _Kernel(torch.autograd.Function):
         elif hasattr(kernel, "vjp_formula"):
             found = kernel.vjp_formula(saved, grads, **ctx.options)
         else:
-            inputs = saved[: ctx.count]
+            # aliases: a tensor that is given twice has a gradient in each of its places
+            inputs = [tensor.view_as(tensor) for tensor in saved[: ctx.count]]
             outputs = ctx.formula(*inputs, **ctx.options)
-            found = torch.autograd.grad(outputs, inputs, grads, create_graph=True)
+            found = torch.autograd.grad(
+                outputs, inputs, grads, create_graph=True, materialize_grads=True
+            )
         cast = (grad.to(dtype) for grad, dtype in zip(found, ctx.dtypes, strict=True))
         return None, None, None, *cast
