@@ -1,6 +1,7 @@
 """Every method against worked cases, an independent loop, and tables of differences."""
 
 import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,12 @@ import kinspace.miners
 import kinspace.numerics
 import kinspace.regularizers
 import loops
-from batches import DEGENERATE_BATCHES, LARGE_BATCHES, Batch, random_batch
+from batches import DEGENERATE_BATCHES, LARGE_BATCHES, NUM_CLASSES, Batch, random_batch
 from gradients import Result, disagreement, evaluate
 from kinspace._core import pairwise
 from kinspace._core.class_index import ClassIndex
 from methods import METHODS, Method
+from modules import MODULES
 from reference_cases import Case, mapped_cases, read
 from tables import TABLES
 
@@ -232,3 +234,20 @@ def test_lists_of_classes_as_long_as_the_batch_give_the_same(
                 patched.setattr(ClassIndex, "_fixed", True)
                 found = evaluate(method.function, arguments, options)
             assert disagreement(found, expected, gradient_floor=1e-9) is None, options
+
+
+# margin draws as many negatives for each sample as the list is long
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"margin"}))
+def test_modules_too_give_the_same_with_lists_as_long_as_the_batch(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = random_batch(3, per_class=5)
+    arguments = {"embeddings": batch.embeddings}
+    if not MODULES[name].on_centers:
+        arguments["labels"] = batch.labels
+    torch.manual_seed(0)
+    module = MODULES[name].build(NUM_CLASSES, batch.embeddings.shape[1]).double()
+    other = copy.deepcopy(module)
+    expected = evaluate(module, arguments)
+    monkeypatch.setattr(ClassIndex, "_fixed", True)
+    assert disagreement(evaluate(other, arguments), expected, gradient_floor=1e-9) is None

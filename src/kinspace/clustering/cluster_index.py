@@ -126,7 +126,7 @@ class ClusterIndex:
         self._place(none, torch.empty(0, 0), none)
 
     def refresh(self, embeddings: Tensor, labels: Tensor) -> None:
-        """Cluster anew. The losses stay with their samples, which are counted as before."""
+        """Cluster again. The losses stay with their samples, which are counted as before."""
         if self.refreshes and len(embeddings) != len(self.losses):
             raise ValueError(
                 f"embeddings: expected {len(self.losses)} rows, the samples of the last refresh, "

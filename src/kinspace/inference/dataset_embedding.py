@@ -129,7 +129,7 @@ def _planned(parts: Path, plan: dict[str, Any], *, write: bool) -> None:
     if different:
         raise ValueError(
             f"{parts}: expected shards of this table, got some of other {', '.join(different)}; "
-            "remove the folder to begin anew"
+            "remove the folder to start again"
         )
 
 

@@ -13,7 +13,7 @@ It takes the samples T_i = {p: D_pi < near_p}. For classes c, clusters k and f(n
 
 A new medoid changes near_p and the cluster of the samples only that it takes, some N log K of
 them in all K steps. So costs and counts are kept, and a step adds what these samples change:
-O(N^2 log K) operations, where counting anew in each step takes O(N^2 K). Sums are of whole
+O(N^2 log K) operations, where counting again in each step takes O(N^2 K). Sums are of whole
 numbers (fixed point), exact in any order: equal candidates stay equal, and devices agree.
 """
 

@@ -129,8 +129,8 @@ class Head(nn.Module):
     def embed(self, pooled: Tensor, *, normalize: bool | None = None) -> Tensor:
         """Pooled features (batch, in_features) -> embeddings (batch, dim), float32 or better.
 
-        normalize None: in eval mode to length 1, in training as the head was told; else as if in
-        training, by this and not by what it was told.
+        normalize None: in eval mode to length 1, in training by the head's own `normalize`;
+        otherwise by this value, as in training.
         """
         embeddings = self.dropout(pooled)
         if self.linear is not None:
