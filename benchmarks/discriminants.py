@@ -19,7 +19,7 @@ import torch
 from setting import setting
 from torch import Tensor
 
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.data import Dataset, hold_out_classes, stratified
 from kinspace.data.load import load_dataset
 from kinspace.evaluation.retrieval import recall_at_k

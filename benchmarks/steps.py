@@ -47,8 +47,7 @@ import kinspace
 from kinspace.recipes import parse_set
 from kinspace.training import loop, trainer
 from kinspace.training.data_parts import DataPart
-from kinspace.training.hooks import Hooks
-from kinspace.training.loop import Plan, fit
+from kinspace.training.loop import Hooks, Plan, fit
 from kinspace.training.state import Loader, State
 
 METHODS = ["almn", "skewed_mean", "density", "nra", "magnet"]

@@ -31,8 +31,7 @@ from kinspace.training.components import (
 )
 from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.data_parts import DataPart
-from kinspace.training.hooks import Hooks
-from kinspace.training.loop import fit
+from kinspace.training.loop import Hooks, fit
 from kinspace.training.settings import RunSettings
 from kinspace.training.step import Precision
 

@@ -17,7 +17,7 @@ from kinspace.inference import embed_to_file, index_run
 from kinspace.inference import run_embeddings as run_embeddings_module
 from kinspace.report import write_report
 from kinspace.run import Run, open_run
-from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
+from kinspace.training.run_folder import read_checkpoint, write_checkpoint
 
 QUICK: dict[str, Any] = {
     "model.options": {"width": 4, "size": 16},

@@ -10,10 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace._core.logsumexp import log1p_sum_exp, log_sum_exp
-from kinspace._core.normalization import unit
-from kinspace._core.pairwise import euclidean_distances, squared_distances
-from kinspace._core.tracing import is_traced
+from kinspace._core.tensor_ops import is_traced, log1p_sum_exp, log_sum_exp
+from kinspace._core.vectors import euclidean_distances, squared_distances, unit
 
 __all__ = [
     "euclidean_distances",

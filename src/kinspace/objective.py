@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.class_index import class_means
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.losses import LOSSES
 from kinspace.regularizers import REGULARIZERS
 

@@ -12,7 +12,7 @@ import torch
 import kernel_laws
 from interpreted import call_interpreted
 from kinspace import _kernels
-from kinspace._core import pairwise
+from kinspace._core import vectors
 from kinspace._kernels import KERNELS, bias_relu, use_kernels
 from kinspace._kernels.max_pool import _windows
 from kinspace.models import GoogLeNet, layers
@@ -35,7 +35,7 @@ def test_every_kernel_is_registered_and_has_a_formula_and_a_law() -> None:
     files = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
     assert files == set(KERNELS) == {*kernel_laws.CALLS, "squared_distance_table"}
     for name, module in KERNELS.items():
-        assert callable(getattr(layers, name, None) or getattr(pairwise, name))
+        assert callable(getattr(layers, name, None) or getattr(vectors, name))
         assert {"supports", "forward", "vjp"} <= set(import_module(module).__all__)
 
 

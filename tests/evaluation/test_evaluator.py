@@ -16,7 +16,7 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.comparison import compare
 from kinspace.evaluation.evaluator import evaluate, evaluate_tables
 from kinspace.run import Run, open_run
-from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
+from kinspace.training.run_folder import read_checkpoint, write_checkpoint
 
 MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map", "map@r", "r_precision")
 

@@ -86,7 +86,7 @@ BY_DISTANCES = [
 def test_compiled_differences_give_what_matrix_products_give_in_eager(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinspace._core.pairwise.FEW_NUMBERS", 0)
+    monkeypatch.setattr("kinspace._core.vectors.FEW_NUMBERS", 0)
     method = next(method for method in METHODS if method.name == name)
     arguments = method.arguments(batch_of(3), 0)
     found = evaluate(one_graph(method.function), arguments)

@@ -16,7 +16,7 @@ import kinspace.regularizers
 import loops
 from batches import DEGENERATE_BATCHES, LARGE_BATCHES, NUM_CLASSES, Batch, random_batch
 from gradients import Result, disagreement, evaluate
-from kinspace._core import pairwise
+from kinspace._core import vectors
 from kinspace._core.class_index import ClassIndex
 from methods import METHODS, Method
 from modules import MODULES
@@ -149,7 +149,7 @@ def test_agrees_with_the_loop_in_every_entry(name: str) -> None:
         )
 
 
-# --- larger batches, over the limit of what pairwise.py does by differences ---------------------
+# --- larger batches, over the limit of what vectors.py does by differences ---------------------
 
 LARGE_CALLS: list[tuple[str, dict[str, Any]]] = [
     ("contrastive_loss", {}),
@@ -198,7 +198,7 @@ def test_a_table_of_differences_agrees_with_the_loop(name: str, options: dict[st
 def test_agrees_with_a_table_of_differences_on_large_batches(
     name: str, options: dict[str, Any], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairwise, "FEW_NUMBERS", 0)  # Magnet's table of means is under the limit
+    monkeypatch.setattr(vectors, "FEW_NUMBERS", 0)  # Magnet's table of means is under the limit
     method = METHOD_OF[name]
     exact = dtype == torch.float64
     problems = []

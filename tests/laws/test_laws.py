@@ -294,7 +294,7 @@ def test_autocast_does_not_change_the_result_of_a_module(
     name: str, half: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The matrix products behind the distances included, which autocast would run in half."""
-    monkeypatch.setattr("kinspace._core.pairwise.FEW_NUMBERS", 0)
+    monkeypatch.setattr("kinspace._core.vectors.FEW_NUMBERS", 0)
     batch = random_batch(2, classes=4, per_class=4, dim=8)
     value, gradients = step(built(name, batch, torch.float32), batch, torch.float32)
     module = built(name, batch, torch.float32)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradients import Result, disagreement, evaluate
-from kinspace._core.pairwise import euclidean_distances
+from kinspace._core.vectors import euclidean_distances
 from kinspace.losses import clustering_loss
 
 # (samples, samples a class, dim)

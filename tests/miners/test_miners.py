@@ -9,7 +9,7 @@ from torch import Tensor
 
 import loops
 from batches import DEGENERATE_BATCHES, Batch, random_batch
-from kinspace._core import pairwise
+from kinspace._core import vectors
 from kinspace.miners import (
     batch_hard,
     disjoint,
@@ -124,7 +124,7 @@ def test_miners_are_not_part_of_the_graph(miner: Miner) -> None:
 def test_autocast_changes_no_choice(
     miner: Miner, half: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairwise, "FEW_NUMBERS", 0)  # by the product that it would halve
+    monkeypatch.setattr(vectors, "FEW_NUMBERS", 0)  # by the product that it would halve
     batch = random_batch(1, classes=8, per_class=8, dim=16)
     embeddings = batch.embeddings.float()
     expected = miner(embeddings, batch.labels)

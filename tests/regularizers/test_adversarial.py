@@ -13,7 +13,7 @@ from gradients import disagreement, evaluate
 from kinspace.recipes import read_recipe, with_changes, with_regularizers
 from kinspace.regularizers import Adversarial, adversarial_penalty
 from kinspace.training import components
-from kinspace.training.checkpoint import read_checkpoint
+from kinspace.training.run_folder import read_checkpoint
 
 
 def similarity(x: Tensor, module: Adversarial) -> float:

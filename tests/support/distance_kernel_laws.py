@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kinspace import use_kernels
-from kinspace._core.pairwise import squared_distance_table, squared_distances
+from kinspace._core.vectors import squared_distance_table, squared_distances
 from kinspace._kernels import squared_distance_table as kernel
 
 # rows of both sets (None: one set) and dimensions, around the sizes of a tile

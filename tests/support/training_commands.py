@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from kinspace.cli import app
-from kinspace.training.checkpoint import read_checkpoint
+from kinspace.training.run_folder import read_checkpoint
 
 # pictures of 16 pixels through a narrow net: a step takes a few milliseconds
 QUICK = [

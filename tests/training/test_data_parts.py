@@ -11,9 +11,9 @@ from kinspace.data.load import load_dataset
 from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.batch_size import fit_batch_size, with_batch_size
 from kinspace.samplers import SAMPLERS
-from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import warm_start_recipe
 from kinspace.training.data_parts import split_names
+from kinspace.training.run_folder import read_checkpoint
 from small_trainings import losses, net, pictures, trained, trained_net, vectors
 
 

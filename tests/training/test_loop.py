@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kinspace.recipes import recipe_names
-from kinspace.training.checkpoint import read_checkpoint
+from kinspace.training.run_folder import read_checkpoint
 from small_trainings import Net, net, trained_net
 
 AT = 5

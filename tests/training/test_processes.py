@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinspace.training.checkpoint import read_checkpoint
+from kinspace.training.run_folder import read_checkpoint
 from training_commands import ENVIRONMENT, rows, run_here
 
 # mnist_convnet has no batch norm, whose statistics would be those of half the batch

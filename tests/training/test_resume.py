@@ -102,7 +102,7 @@ def test_a_full_disk_is_an_error_that_harms_nothing(photos: str, tmp_path: Path)
 
 def test_no_room_for_a_checkpoint_says_so_and_keeps_the_one_before(tmp_path: Path) -> None:
     from kinspace._core.atomic_files import write_atomically
-    from kinspace.training.checkpoint import read_checkpoint
+    from kinspace.training.run_folder import read_checkpoint
 
     path = tmp_path / "last"
     write_atomically(path, lambda part: part.write_bytes(b"old"))

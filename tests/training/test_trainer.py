@@ -18,10 +18,10 @@ from kinspace.models import make_embedder
 from kinspace.models.lda import lda_projection
 from kinspace.recipes import read_recipe, with_changes
 from kinspace.training import RunSettings
-from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import original_densities, supports_channels_last
 from kinspace.training.data_parts import DataPart, split_names
 from kinspace.training.embedding import embed_all
+from kinspace.training.run_folder import read_checkpoint
 from small_trainings import NET, OPTIONS, QUICK, losses, net, pictures, trained, trained_net
 from training_commands import assert_same_run
 

@@ -1,13 +1,14 @@
-"""Checks of what a user passes. Every error says what was expected and what came.
+"""Checks of what a user passes, and words for messages.
 
-Values of labels are read on a CPU only: on a GPU reading them would make the host wait for all work
-before, and PyTorch's own indexing asserts them there.
+Every error says what was expected and what came. Values of labels are read on a CPU only: on a GPU
+reading them would make the host wait for all work before, and PyTorch's own indexing asserts them
+there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -15,18 +16,20 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from kinspace._core.tracing import is_traced
+from kinspace._core.tensor_ops import is_traced
 
 __all__ = [
     "Number",
     "choice",
     "class_vector",
+    "first_few",
     "integer",
     "labels",
     "lookup",
     "matching_rows",
     "number",
     "options_repr",
+    "plural",
     "positive",
     "vectors",
 ]
@@ -197,3 +200,22 @@ def options_repr(module: object, *names: str) -> str:
 
 def _plain(value: object) -> object:
     return value.item() if isinstance(value, Tensor) else value
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """A count and its noun; `many` is the plural where it is not `one` with an "s".
+
+    >>> plural(1, "class", "classes"), plural(2000, "picture")
+    ('1 class', '2,000 pictures')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """The first names and how many more there are, for an error.
+
+    >>> first_few(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kinspace._core.tracing import is_traced
+from kinspace._core.tensor_ops import is_traced
 
 __all__ = ["ClassIndex", "class_means", "class_sums"]
 

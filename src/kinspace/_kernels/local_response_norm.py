@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kinspace._core.precision import upcast_half
+from kinspace._core.tensor_ops import upcast_half
 from kinspace._kernels._triton import jit, takes_map, tl
 
 __all__ = ["forward", "supports", "vjp"]

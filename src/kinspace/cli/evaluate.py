@@ -58,7 +58,7 @@ def evaluate_command(
 
 def print_evaluation(found: Evaluation) -> None:
     """Print the main measures as tables."""
-    from kinspace._core.text import plural
+    from kinspace._core.checks import plural
     from kinspace.evaluation.measure_names import MEASURES
     from kinspace.report.verdict import percent
 

@@ -31,7 +31,7 @@ def export_command(
     with user_errors():
         if not onnx:
             raise ValueError("--onnx: expected, the only format that is supported")
-        from kinspace._core.text import plural
+        from kinspace._core.checks import plural
         from kinspace.inference import export_run
 
         done = export_run(run, file, data)

@@ -49,7 +49,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     """
     with user_errors():
         options = _backend_options(backend, {"kind": kind, "uri": uri, "name": name})
-        from kinspace._core.text import plural
+        from kinspace._core.checks import plural
         from kinspace.inference import gallery_recall, index_run
 
         with progress("embedding") as display:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from kinspace._core.text import first_few
+from kinspace._core.checks import first_few
 from kinspace.data.csv_table import read_table, require_files, table_dataset
 from kinspace.data.dataset import Dataset, from_names
 from kinspace.data.layout import find_layout, is_ignored, part_name

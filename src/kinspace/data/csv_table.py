@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from kinspace._core.text import first_few
+from kinspace._core.checks import first_few
 from kinspace.data.attribute_columns import parse_attributes
 from kinspace.data.dataset import Attributes, Dataset, from_names
 from kinspace.data.layout import PARTS, part_name

@@ -66,7 +66,7 @@ def sequential_batches(
 ) -> list[list[int]]:
     """All samples in order, for an evaluation: batches of `batch_size`, the last one smaller.
 
-    Each of several processes has a contiguous range, as in `kinspace.samplers.sharding`.
+    Each of several processes has a contiguous range, as in `kinspace.samplers.batch_sampler`.
 
     >>> sequential_batches(5, 2)
     [[0, 1], [2, 3], [4]]

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils import data
 
-from kinspace._core.text import plural
+from kinspace._core.checks import plural
 from kinspace.data.pictures import Pictures, PictureSubset
 
 __all__ = ["Attributes", "Dataset", "from_names", "natural_order"]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from kinspace._core.text import first_few
+from kinspace._core.checks import first_few
 
 __all__ = ["PARTS", "Layout", "find_layout", "is_ignored", "part_name"]
 

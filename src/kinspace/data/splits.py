@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace._core.text import first_few
+from kinspace._core.checks import first_few
 from kinspace.data.dataset import Dataset
 
 __all__ = ["Split", "class_folds", "hold_out_classes", "official", "stratified", "zero_shot"]

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinspace._core.text import plural
+from kinspace._core.checks import plural
 from kinspace.data.validation import CheckResult
 
 __all__ = ["check_facts", "check_table", "check_verdict"]

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import class_means
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest_blocks
 

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.evaluation.blocked_kmeans import kmeans
 from kinspace.evaluation.metric_inputs import Labels, Vectors, class_numbers, labels_of, with_labels
 

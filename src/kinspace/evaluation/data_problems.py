@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.clustering.kmeans import class_kmeans
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of

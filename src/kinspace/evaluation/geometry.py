@@ -24,7 +24,7 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import class_means, class_sums
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of
 from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.retrieval import KS, recall_at_k

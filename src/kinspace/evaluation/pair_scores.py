@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.evaluation.roc import Roc
 from kinspace.evaluation.similarity import METRICS
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.clustering.kmeans import class_kmeans
 from kinspace.evaluation.classification import (
     confusion_counts,

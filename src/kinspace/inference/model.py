@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.device import cpu_count, pick_device
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.data.transforms import TransformSettings, eval_transform, square_transform
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.inputs import as_list, network_input
@@ -31,8 +31,8 @@ from kinspace.search import Index, Where
 from kinspace.search.answers import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.search.gallery import FILE, Gallery
 from kinspace.search.thresholds import Thresholds
-from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.embedding import mean_over_views
+from kinspace.training.run_folder import read_checkpoint
 
 __all__ = ["EmbeddingModel", "chosen_weights", "load", "load_module", "open_model"]
 

@@ -24,7 +24,7 @@ from torch.nn.functional import interpolate
 
 from kinspace import __version__
 from kinspace._core.atomic_files import write_atomically
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.data import load_dataset
 from kinspace.data.crops import view_crops
 from kinspace.data.transforms import TransformSettings

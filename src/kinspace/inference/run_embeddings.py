@@ -12,18 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.data.dataset import Dataset
 from kinspace.data.transforms import TransformSettings
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.model import chosen_weights, load_module
 from kinspace.models.weights import take_weights
 from kinspace.run import PARTS, Run, Splits
-from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.data_parts import DataPart, prepare
-from kinspace.training.embedding import embed_all
-from kinspace.training.embedding_files import WEIGHTS, EmbeddingFile
-from kinspace.training.final_evaluation import Pixels
+from kinspace.training.embedding import Pixels, embed_all
+from kinspace.training.run_folder import WEIGHTS, EmbeddingFile, read_checkpoint
 from kinspace.training.settings import RunSettings
 
 __all__ = ["BASELINES", "RunEmbeddings", "picture_part"]

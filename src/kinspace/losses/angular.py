@@ -19,9 +19,7 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.logsumexp import log1p_sum_exp
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
 
 __all__ = ["Angular", "angular_loss"]
 

@@ -28,11 +28,8 @@ from torch.nn import functional
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.normalization import unit
-from kinspace._core.pairwise import fill_diagonal
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import zero_with_grad
-from kinspace._core.subembeddings import checked_groups, group_sizes
+from kinspace._core.tensor_ops import full_precision, zero_with_grad
+from kinspace._core.vectors import checked_groups, fill_diagonal, group_sizes, unit
 
 __all__ = ["BIER", "bier_loss"]
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
 from kinspace.losses.class_centers import ClassCenters
 
 __all__ = ["Center", "center_loss"]

@@ -18,10 +18,8 @@ from torch.nn import functional
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.logsumexp import LINEAR, log_sum_exp
-from kinspace._core.normalization import unit
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
+from kinspace._core.vectors import unit
 
 __all__ = ["Circle", "circle_loss"]
 

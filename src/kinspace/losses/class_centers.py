@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.class_index import class_sums
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision
 
 __all__ = ["ClassCenters", "update_centers"]
 

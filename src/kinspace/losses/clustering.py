@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.pairwise import euclidean_distances, paired_distances
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision
+from kinspace._core.vectors import euclidean_distances, paired_distances
 from kinspace.losses.medoids import greedy_medoids
 
 __all__ = ["Clustering", "clustering_loss"]

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex, class_means
-from kinspace._core.pairwise import squared_distances
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision
+from kinspace._core.vectors import squared_distances
 
 __all__ = ["checked_clusters", "cluster_variance", "given_clusters", "scaled_distances"]
 

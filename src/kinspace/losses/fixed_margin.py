@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.normalization import norms, unit
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.vectors import norms, unit
 from kinspace.losses.almn import center_n_pair_terms
 from kinspace.losses.class_centers import ClassCenters
 

@@ -29,12 +29,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.normalization import unit
-from kinspace._core.pairwise import squared_distances
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import zero_with_grad
-from kinspace._core.selection import kth_largest
-from kinspace._core.subembeddings import checked_groups, group_sizes
+from kinspace._core.tensor_ops import full_precision, kth_largest, zero_with_grad
+from kinspace._core.vectors import checked_groups, group_sizes, squared_distances, unit
 
 __all__ = ["HDC", "hdc_loss"]
 

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.pairwise import squared_distances
-from kinspace._core.precision import full_precision, upcast_half
+from kinspace._core.tensor_ops import full_precision, upcast_half
+from kinspace._core.vectors import squared_distances
 from kinspace.losses.class_centers import ClassCenters
 from kinspace.losses.triplet import all_triplets
 

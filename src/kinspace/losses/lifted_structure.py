@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.logsumexp import log_sum_exp
-from kinspace._core.pairwise import euclidean_distances
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision, log_sum_exp
+from kinspace._core.vectors import euclidean_distances
 
 __all__ = ["LiftedStructure", "lifted_structure_loss"]
 

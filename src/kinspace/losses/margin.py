@@ -15,11 +15,9 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.normalization import unit
-from kinspace._core.pairwise import paired_distances
-from kinspace._core.precision import full_precision, upcast_half
 from kinspace._core.rng import StepGenerator
-from kinspace._core.tracing import is_traced
+from kinspace._core.tensor_ops import full_precision, is_traced, upcast_half
+from kinspace._core.vectors import paired_distances, unit
 from kinspace.miners.distance_weighted import distance_weighted
 
 __all__ = ["Margin", "margin_loss"]

@@ -17,10 +17,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.logsumexp import log1p_sum_exp
-from kinspace._core.normalization import unit
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
+from kinspace._core.vectors import unit
 from kinspace.miners.multi_similarity import informative_pairs
 
 __all__ = ["MultiSimilarity", "multi_similarity_loss"]

@@ -27,8 +27,7 @@ from torch.nn import functional
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
 
 __all__ = ["NPair", "n_pair_loss"]
 

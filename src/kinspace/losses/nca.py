@@ -16,10 +16,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.logsumexp import log_sum_exp
-from kinspace._core.pairwise import fill_diagonal, squared_distances
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
+from kinspace._core.vectors import fill_diagonal, squared_distances
 
 __all__ = ["NCA", "nca_loss"]
 

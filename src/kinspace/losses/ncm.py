@@ -18,10 +18,8 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.logsumexp import log1p_sum_exp
-from kinspace._core.pairwise import squared_distances
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
+from kinspace._core.vectors import squared_distances
 from kinspace.losses.class_centers import ClassCenters
 
 __all__ = ["NCM", "ncm_loss"]

@@ -29,9 +29,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.pairwise import fill_diagonal, paired_distances, squared_distances
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.vectors import fill_diagonal, paired_distances, squared_distances
 
 __all__ = ["NRA", "nra_loss", "rank_statistics"]
 

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.logsumexp import log1p_sum_exp
-from kinspace._core.normalization import unit
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision, log1p_sum_exp
+from kinspace._core.vectors import unit
 from kinspace.losses.proxies import new_proxies
 
 __all__ = ["ProxyAnchor", "proxy_anchor_loss"]

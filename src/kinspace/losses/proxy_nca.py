@@ -17,10 +17,14 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.logsumexp import log_sum_exp
-from kinspace._core.normalization import norms, unit
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS, reduce, zero_with_grad
+from kinspace._core.tensor_ops import (
+    REDUCTIONS,
+    full_precision,
+    log_sum_exp,
+    reduce,
+    zero_with_grad,
+)
+from kinspace._core.vectors import norms, unit
 from kinspace.losses.proxies import new_proxies
 
 __all__ = ["ProxyNCA", "proxy_nca_loss"]

@@ -15,9 +15,8 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.normalization import unit
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import REDUCTIONS
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision
+from kinspace._core.vectors import unit
 from kinspace.losses.proxies import new_proxies
 
 __all__ = ["NormalizedSoftmax", "Softmax", "normalized_softmax_loss", "softmax_loss"]

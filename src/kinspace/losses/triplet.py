@@ -33,9 +33,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.normalization import safe_sqrt
-from kinspace._core.pairwise import squared_distances
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision
+from kinspace._core.vectors import safe_sqrt, squared_distances
 from kinspace.miners.batch_hard import hardest
 from kinspace.miners.disjoint import disjoint_triplets
 from kinspace.miners.semi_hard import semi_hard_negatives

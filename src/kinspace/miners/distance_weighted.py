@@ -18,8 +18,8 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.normalization import norms, unit
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision
+from kinspace._core.vectors import norms, unit
 
 __all__ = ["distance_weighted", "distance_weights"]
 

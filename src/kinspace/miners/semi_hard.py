@@ -12,8 +12,8 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.pairwise import squared_distances
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision
+from kinspace._core.vectors import squared_distances
 
 __all__ = ["semi_hard", "semi_hard_negatives"]
 

@@ -1,7 +1,7 @@
 """Learners that see different things: by attention masks (ABE), or at several depths (HDC).
 
 Each learner has pooled features of its own, and a group of the embedding's dimensions made of them
-(`kinspace._core.subembeddings`). Our nets are cut in the middle for it, `late(early(pictures))`:
+(`kinspace._core.vectors`). Our nets are cut in the middle for it, `late(early(pictures))`:
 
     attention   B_m = G(S * sigmoid(A_m(S))),   S = early(pictures)
                 A_m is a 1x1 convolution for each learner behind blocks that all share. G, the rest
@@ -27,7 +27,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from kinspace._core.subembeddings import group_sizes
+from kinspace._core.vectors import group_sizes
 
 __all__ = ["Attention", "LearnerLayers", "learner_sizes"]
 

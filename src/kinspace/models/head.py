@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.precision import upcast_half
-from kinspace._core.subembeddings import group_sizes, unit_groups
+from kinspace._core.tensor_ops import upcast_half
+from kinspace._core.vectors import group_sizes, unit_groups
 from kinspace.models.ensembles import LearnerLayers, learner_sizes
 from kinspace.models.lda import lda_projection
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.precision import upcast_half
+from kinspace._core.tensor_ops import upcast_half
 from kinspace._kernels import accelerated
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kinspace._core import checks
-from kinspace._core.subembeddings import group_sizes
+from kinspace._core.vectors import group_sizes
 from kinspace.data.transforms import FITS
 from kinspace.losses import LOSSES
 from kinspace.models.backbones import BACKBONES, count_learners, find_backbone

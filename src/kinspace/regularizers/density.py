@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex, class_means, class_sums
-from kinspace._core.precision import full_precision
-from kinspace._core.tracing import is_traced
+from kinspace._core.tensor_ops import full_precision, is_traced
 
 __all__ = ["DensityAdaptivity", "density"]
 

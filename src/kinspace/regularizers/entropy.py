@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.pairwise import fill_diagonal, squared_distances
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import zero_with_grad
+from kinspace._core.tensor_ops import full_precision, zero_with_grad
+from kinspace._core.vectors import fill_diagonal, squared_distances
 
 __all__ = ["Entropy", "entropy"]
 

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.normalization import unit
-from kinspace._core.pairwise import fill_diagonal, squared_distances
-from kinspace._core.precision import full_precision
+from kinspace._core.tensor_ops import full_precision
+from kinspace._core.vectors import fill_diagonal, squared_distances, unit
 
 __all__ = ["GlobalStatistics", "global_statistics"]
 

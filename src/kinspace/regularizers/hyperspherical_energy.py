@@ -16,10 +16,8 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.normalization import unit
-from kinspace._core.pairwise import euclidean_distances, off_diagonal
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import zero_with_grad
+from kinspace._core.tensor_ops import full_precision, zero_with_grad
+from kinspace._core.vectors import euclidean_distances, off_diagonal, unit
 from kinspace.regularizers.center_sample import CenterSample
 
 __all__ = ["HypersphericalEnergy", "chords", "hyperspherical_energy"]

@@ -27,11 +27,8 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.logsumexp import log1p_sum_exp
-from kinspace._core.normalization import unit
-from kinspace._core.pairwise import off_diagonal
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import zero_with_grad
+from kinspace._core.tensor_ops import full_precision, log1p_sum_exp, zero_with_grad
+from kinspace._core.vectors import off_diagonal, unit
 from kinspace.numerics import log_exp_mean, power_mean
 from kinspace.regularizers.center_sample import CenterSample
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.precision import full_precision
-from kinspace._core.reduction import zero_with_grad
+from kinspace._core.tensor_ops import full_precision, zero_with_grad
 from kinspace.regularizers.center_sample import CenterSample
 from kinspace.regularizers.hyperspherical_energy import chords
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinspace import __version__
-from kinspace._core.text import plural
+from kinspace._core.checks import plural
 from kinspace.data.validation import CheckResult
 from kinspace.data.validation_report import check_facts, check_verdict
 from kinspace.evaluation.evaluator import EvaluatedTables

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.data.pictures import Pictures
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.neighbors import nearest

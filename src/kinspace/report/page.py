@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from kinspace._core.atomic_files import write_atomically, write_json
-from kinspace._core.text import plural
+from kinspace._core.checks import plural
 from kinspace.data.validation import CheckResult, check
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.evaluator import EvaluatedTables, EvaluateOptions, evaluate_tables

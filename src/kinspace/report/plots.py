@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinspace._core.text import plural
+from kinspace._core.checks import plural
 from kinspace.evaluation.summary import Evaluation
 from kinspace.report.figures import COLORS, Plot, make_plot
 from kinspace.report.verdict import percent

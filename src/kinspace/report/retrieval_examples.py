@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.embeddings import EmbeddingTable
 
 __all__ = ["RetrievalExample", "retrieval_examples"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinspace._core.text import plural
+from kinspace._core.checks import plural
 from kinspace.evaluation.summary import Evaluation
 
 __all__ = ["percent", "verdict"]

@@ -25,10 +25,10 @@ from kinspace.recipes import Recipe
 from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.reproduce.table_measures import at
 from kinspace.run import Run, open_run
-from kinspace.training.checkpoint import read_checkpoint
 from kinspace.training.components import make_model, transform_settings
 from kinspace.training.data_parts import DataPart, prepare
 from kinspace.training.embedding import embed_all
+from kinspace.training.run_folder import read_checkpoint
 from kinspace.training.settings import RunSettings
 
 __all__ = ["RunMeasures"]

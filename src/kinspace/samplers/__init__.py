@@ -2,9 +2,8 @@
 
     loader = DataLoader(data, batch_sampler=classes_by_samples(labels, classes=16, samples=8))
 
-Every function returns a `BatchSampler`: `kinspace.samplers.batch_sampler` says what an epoch is and
-how a run goes on in the middle of one, `kinspace.samplers.sharding` how several processes share a
-batch.
+Every function returns a `BatchSampler`: `kinspace.samplers.batch_sampler` says what an epoch is,
+how a run continues in the middle of one, and how several processes share a batch.
 """
 
 from collections.abc import Callable

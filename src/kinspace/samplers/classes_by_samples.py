@@ -5,7 +5,7 @@ fewer than n is taken whole, and more classes fill the batch up. Only the last o
 to fit. Where all classes have n samples or more, that is exactly m different classes x n.
 
 An epoch is one pass: every sample comes up at least once, and only as many more than once as it
-takes to fill groups and batches (`kinspace.samplers.balanced_plan` shares the groups out). One
+takes to fill groups and batches (`kinspace.samplers.classes` shares the groups out). One
 class much larger than the rest makes an epoch long, as no batch has it twice and the others come up
 again and again: `batches_per_epoch` makes epochs of any length. `len` is exact and the same for
 all epochs.
@@ -19,9 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from kinspace._core import checks
-from kinspace.samplers.balanced_plan import BalancedPlan
 from kinspace.samplers.batch_sampler import BatchSampler, Plan
-from kinspace.samplers.classes import Classes, Labels
+from kinspace.samplers.classes import BalancedPlan, Classes, Labels
 
 __all__ = ["classes_by_samples"]
 

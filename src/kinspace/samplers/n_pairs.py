@@ -2,7 +2,7 @@
 
 Every batch has exactly `pairs` different classes with two different samples each, what the N-pair
 loss was made for. An epoch is one pass: every sample that has another of its class comes up at
-least once (`kinspace.samplers.balanced_plan`). A class of one sample has no pair, and never comes
+least once (`kinspace.samplers.classes`). A class of one sample has no pair, and never comes
 up. `len` is exact and the same for all epochs.
 
 Sohn, Improved deep metric learning with multi-class N-pair loss objective, NIPS 2016.
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.samplers.balanced_plan import BalancedPlan
 from kinspace.samplers.batch_sampler import BatchSampler, Plan
-from kinspace.samplers.classes import Classes, Labels
+from kinspace.samplers.classes import BalancedPlan, Classes, Labels
 
 __all__ = ["n_pairs"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core.class_index import class_means, class_sums
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.clustering import ClusterIndex
 from kinspace.data import TransformSettings
 from kinspace.distributed import rank, world_size

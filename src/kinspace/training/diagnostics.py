@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinspace._core.normalization import unit
+from kinspace._core.vectors import unit
 from kinspace.losses import NRA, Contrastive, Triplet, rank_statistics
 
 __all__ = ["Diagnostics", "batch_statistics", "small_classes_warning"]

@@ -10,28 +10,36 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from kinspace.distributed import world_size
+from kinspace.distributed import is_main_process, world_size
 from kinspace.evaluation.retrieval import recall_at_k
 from kinspace.samplers import clusters_of
 from kinspace.training.data_parts import DataPart
 from kinspace.training.diagnostics import Diagnostics, batch_statistics
 from kinspace.training.embedding import embed_all
-from kinspace.training.hooks import Hooks
-from kinspace.training.log import LossWindow, NotFinite
+from kinspace.training.log import (
+    LossWindow,
+    MetricsFile,
+    NoProgress,
+    NotFinite,
+    Progress,
+    tensorboard_writer,
+)
 from kinspace.training.optimizer import clip_gradients, schedule_factor, set_learning_rates
-from kinspace.training.state import Best, State
+from kinspace.training.run_folder import write_checkpoint
+from kinspace.training.state import Best, State, to_checkpoint
 from kinspace.training.step import StepResult, compute_gradients
 
-__all__ = ["Plan", "Stopped", "fit"]
+__all__ = ["Hooks", "Plan", "Stopped", "fit", "make_hooks"]
 
 
 @dataclass(frozen=True)
@@ -285,3 +293,73 @@ def _any_process_stops(stop: bool, device: torch.device, *, ask: bool) -> bool:
     if ask:
         dist.all_reduce(flag)
     return ask and bool(flag.item())
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the loop calls: it writes no file itself. By default nothing is written.
+
+    save_last: after every `Plan.save_every` steps. save_best: after a validation that is better
+    than all before it. keep: after every `Plan.keep_every` steps, with the number of the step.
+    """
+
+    write_row: Callable[[dict[str, Any]], None] = _ignore
+    save_last: Callable[[State], None] = _ignore
+    save_best: Callable[[State], None] = _ignore
+    keep: Callable[[State, int], None] = lambda state, step: None
+    progress: Progress = field(default_factory=NoProgress)
+    close: Callable[[], None] = lambda: None
+
+
+def make_hooks(
+    folder: Path,
+    phase: int,
+    after: tuple[int, int] | None,
+    progress: Progress,
+    *,
+    tensorboard: bool = False,
+) -> Hooks:
+    """The hooks of a phase: 0 is the warm start, 1 the method. Only the main process writes.
+
+    after: the phase and step up to which the rows of metrics.jsonl are kept; None: a new file.
+    """
+    if not is_main_process():
+        return Hooks()
+    metrics = MetricsFile(folder / "metrics.jsonl", after=after)
+    board = tensorboard_writer(folder) if tensorboard else _ignore
+
+    def write_row(row: dict[str, Any]) -> None:
+        metrics.write({"phase": phase, **row})
+        board(row)
+
+    def save_last(state: State) -> None:
+        tensors, rest = to_checkpoint(state)
+        write_checkpoint(folder / "last.safetensors", tensors, rest | {"phase": phase})
+
+    def save_best(state: State) -> None:
+        chosen = {"step": state.step, "phase": phase}
+        write_checkpoint(folder / "model.safetensors", state.eval_model.state_dict(), chosen)
+
+    def keep(state: State, step: int) -> None:
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        modules = {"model": state.eval_model, "objective": state.objective}
+        tensors = {
+            f"{name}.{key}": value
+            for name, module in modules.items()
+            for key, value in module.state_dict().items()
+        }
+        file = folder / "checkpoints" / f"step-{step:06}.safetensors"
+        write_checkpoint(file, tensors, {"step": step, "phase": phase})
+
+    return Hooks(
+        write_row,
+        save_last,
+        save_best if phase else _ignore,  # a model of the warm start is never chosen
+        keep,
+        progress,
+        metrics.close,
+    )

@@ -1,23 +1,58 @@
-"""The run folder of a training: a new one, or one to resume; `kinspace.run` opens it."""
+"""The files of a run folder; `kinspace.run` opens it.
+
+    RUN/run.json, recipe.toml           what was started: data, split, recipe, seed
+    RUN/last.safetensors                checkpoint to resume from
+    RUN/model.safetensors               the chosen weights
+    RUN/embeddings/test.npz             the test part by the chosen weights
+    RUN/embeddings/test.json            what it was made of
+    RUN/embeddings/test-untrained.npz   by the backbone before the first step; test-pixels.npz
+    RUN/embeddings/other/test.npz       of another data set, the last one
+
+A checkpoint is one safetensors file: tensors by name, the rest (step, positions, best validation)
+as JSON in its header. It is written atomically: after a crash there is the old file or the new one.
+Reading runs no code.
+
+The training leaves the first embeddings; `Run.embeddings` makes the others when they are wanted. A
+file of embeddings counts as long as weights, transform and pictures are those it was made of.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
-from kinspace._core.atomic_files import clear_parts, write_json
-from kinspace._core.text import plural
+from kinspace._core.atomic_files import clear_parts, read_json, write_atomically, write_json
+from kinspace._core.checks import plural
+from kinspace.data.dataset import Dataset
+from kinspace.data.in_memory import SampleInputs
+from kinspace.data.pictures import PictureSubset, fingerprint
 from kinspace.distributed import broadcast_from_main, is_main_process
+from kinspace.embeddings import EmbeddingTable
 from kinspace.recipes import Recipe
-from kinspace.training.checkpoint import read_checkpoint
 
-__all__ = ["FORMAT", "create_run", "hardware", "new_folder", "require_same", "resume_run"]
+__all__ = [
+    "FORMAT",
+    "WEIGHTS",
+    "EmbeddingFile",
+    "create_run",
+    "hardware",
+    "new_folder",
+    "read_checkpoint",
+    "require_same",
+    "resume_run",
+    "write_checkpoint",
+]
 
 FORMAT = 1  # of run.json and the files beside it
 # what a resumed run has to share with the run as it was started
@@ -110,3 +145,111 @@ def hardware(device: torch.device) -> dict[str, str]:
         threads = plural(torch.get_num_threads(), "thread")
         found["device"] = f"{platform.processor() or platform.machine()}, {threads}"
     return found
+
+
+_HEADER = "kinspace"
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """Write tensors by name, and a state of JSON's types.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_checkpoint(Path(folder) / "last", {"x": torch.ones(2)}, {"step": 3})
+    ...     read_checkpoint(Path(folder) / "last")
+    ({'x': tensor([1., 1.])}, {'step': 3})
+    """
+    # memory of their own: safetensors refuses views of one tensor
+    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    header = {_HEADER: json.dumps(state)}
+
+    data = save(whole, metadata=header)  # its own writer hides the system's errors and the umask
+    write_atomically(path, lambda part: part.write_bytes(data))
+
+
+def read_checkpoint(
+    path: Path, device: str | torch.device = "cpu"
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the state that `write_checkpoint` wrote; a ValueError for other files."""
+    try:
+        with safe_open(path, "pt", device=str(device)) as file:  # type: ignore[no-untyped-call]
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise ValueError(f"{path}: expected a checkpoint, got no such file") from None
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path}: expected a checkpoint, got another file: {error}") from None
+    if _HEADER not in header:
+        raise ValueError(f"{path}: expected a checkpoint of kinspace, got other safetensors")
+    return tensors, json.loads(header[_HEADER])
+
+
+WEIGHTS = {"model": "model.safetensors", "untrained": "start.safetensors", "pixels": None}
+
+
+@dataclass(frozen=True)
+class EmbeddingFile:
+    """The file for one part of the data, by the "model", the "untrained" backbone or "pixels".
+
+    run: the run folder. own: whether the data is that of the run.
+
+    >>> EmbeddingFile(Path("run"), "test", "untrained").path.as_posix()
+    'run/embeddings/test-untrained.npz'
+    """
+
+    run: Path
+    part: str
+    by: str = "model"
+    own: bool = True
+
+    @property
+    def path(self) -> Path:
+        """The table; beside it, ending in .json, what it was made of."""
+        name = self.part if self.by == "model" else f"{self.part}-{self.by}"
+        folder = self.run / "embeddings"
+        return (folder if self.own else folder / "other") / f"{name}.npz"
+
+    def write(self, table: EmbeddingTable, dataset: Dataset) -> None:
+        """Keep the table of a data set; not of inputs in which a change would not be seen."""
+        if not _has_fingerprint(dataset):
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        stamp = self.path.with_suffix(".json")
+        stamp.unlink(missing_ok=True)  # written last: without it the table does not count
+        write_atomically(self.path, table.save)
+        write_json(stamp, self._stamp(dataset))
+
+    def vectors(self, dataset: Dataset) -> NDArray[Any] | None:
+        """The kept vectors of a data set; None where there are none of it and these weights."""
+        try:
+            if not _has_fingerprint(dataset):
+                return None
+            if read_json(self.path.with_suffix(".json")) != self._stamp(dataset):
+                return None
+            vectors = EmbeddingTable.load(self.path).vectors
+        except (OSError, ValueError):
+            return None
+        return vectors if len(vectors) == len(dataset) else None
+
+    def _stamp(self, dataset: Dataset) -> dict[str, Any]:
+        """All that decides what the vectors are."""
+        about, weights = read_json(self.run / "run.json"), WEIGHTS[self.by]
+        return {
+            "weights": None if weights is None else _digest(self.run / weights),
+            "model": about["model"],
+            "test": about["recipe"].get("test"),
+            "transform": about["transform"],
+            "pictures": fingerprint(dataset.pictures),
+        }
+
+
+def _has_fingerprint(dataset: Dataset) -> bool:
+    pictures = dataset.pictures
+    while isinstance(pictures, PictureSubset):
+        pictures = pictures.whole
+    return not isinstance(pictures, SampleInputs)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

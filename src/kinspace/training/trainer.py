@@ -19,15 +19,14 @@ from torch import Tensor, nn
 
 from kinspace import __version__
 from kinspace._core.atomic_files import write_json
-from kinspace._core.normalization import unit
-from kinspace._core.text import plural
+from kinspace._core.checks import plural
+from kinspace._core.vectors import unit
 from kinspace.data.load import load_dataset
 from kinspace.distributed import barrier, init_process_group, is_main_process, world_size
 from kinspace.embeddings import EmbeddingTable
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.batch_size import fit_batch_size
-from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
 from kinspace.training.components import (
     init_head,
     make_model,
@@ -41,12 +40,18 @@ from kinspace.training.components import (
 from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.data_parts import DataParts, embedding_dim, prepare
 from kinspace.training.diagnostics import small_classes_warning
-from kinspace.training.embedding_files import EmbeddingFile
-from kinspace.training.final_evaluation import evaluate_weights
-from kinspace.training.hooks import make_hooks
+from kinspace.training.embedding import evaluate_weights
 from kinspace.training.log import NotFinite, Progress, make_progress, require_tensorboard
-from kinspace.training.loop import Stopped, fit
-from kinspace.training.run_folder import FORMAT, create_run, hardware, resume_run
+from kinspace.training.loop import Stopped, fit, make_hooks
+from kinspace.training.run_folder import (
+    FORMAT,
+    EmbeddingFile,
+    create_run,
+    hardware,
+    read_checkpoint,
+    resume_run,
+    write_checkpoint,
+)
 from kinspace.training.settings import RunSettings
 from kinspace.training.state import State, from_checkpoint
 

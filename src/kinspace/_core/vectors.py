@@ -1,33 +1,92 @@
-"""Distances between the rows of two matrices: exact, and with one matrix product.
+"""Lengths and directions of vectors, distances between them, and groups of their dimensions.
+
+Distances between the rows of two matrices are exact, and take one matrix product:
 
     ||x_i - y_j||^2 = ||x_i||^2 + ||y_j||^2 - 2 x_i . y_j
 
-The right side takes one matrix product and no table of differences, but loses digits where two rows
-are close to each other and far from the origin. So the rows are taken around their mean, which
-changes no distance, and pairs that are close even then are computed again from their difference.
-Equal rows have distance exactly 0. The gradient of a distance of 0 is 0.
+The right side takes no table of differences, but loses digits where two rows are close to each
+other and far from the origin. So the rows are taken around their mean, which changes no distance,
+and pairs that are close even then are computed again from their difference. Equal rows have
+distance exactly 0. The gradient of a distance of 0 is 0.
+
+Groups of dimensions are small embeddings within one vector, an ensemble (BIER, HDC, ABE). Groups
+brought to one length count alike in the cosine of the whole, which is then the mean of the groups'
+cosines.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from kinspace._core.normalization import safe_sqrt
-from kinspace._core.precision import full_precision
-from kinspace._core.tracing import is_traced
+from kinspace._core import checks
+from kinspace._core.tensor_ops import full_precision, is_traced
 from kinspace._kernels import accelerated
 
 __all__ = [
+    "checked_groups",
     "euclidean_distances",
     "fill_diagonal",
+    "group_sizes",
+    "norms",
     "off_diagonal",
     "paired_distances",
+    "safe_sqrt",
     "squared_distance_table",
     "squared_distances",
+    "stack_groups",
+    "unit",
+    "unit_groups",
+    "zero_to_inf",
 ]
+
+
+def safe_sqrt(squares: Tensor) -> Tensor:
+    """Square root of values >= 0, with slope 0 at 0.
+
+    >>> x = torch.tensor([0.0, 4.0], requires_grad=True)
+    >>> safe_sqrt(x).sum().backward(); x.grad
+    tensor([0.0000, 0.2500])
+    """
+    zero = squares == 0
+    # sqrt has slope 0 at infinity, so that no derivative of any order meets 0 * inf
+    return squares.masked_fill(zero, math.inf).sqrt().masked_fill(zero, 0.0)
+
+
+def norms(vectors: Tensor) -> Tensor:
+    """Length of each row, (..., 1); its gradient at 0 is 0.
+
+    >>> norms(torch.tensor([[3.0, 4.0]]))
+    tensor([[5.]])
+    """
+    # torch.linalg.vector_norm has no second derivative at 0
+    return safe_sqrt(vectors.square().sum(-1, keepdim=True))
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Scale each row to length 1; a zero row stays zero and gets no gradient.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    return vectors / zero_to_inf(norms(vectors))
+
+
+def zero_to_inf(lengths: Tensor) -> Tensor:
+    """Lengths to divide by: infinity for 0, so that the quotient and its gradient are 0.
+
+    >>> zero_to_inf(torch.tensor([0.0, 2.0]))
+    tensor([inf, 2.])
+    """
+    # the smallest as well: dividing by them overflows
+    return lengths.masked_fill(lengths <= torch.finfo(lengths.dtype).tiny, math.inf)
+
 
 # Share of ||x||^2 + ||y||^2 below which a squared distance is computed again: at the share the
 # product has a relative error of about 1e-6 (float32) and 1e-11 (float64).
@@ -144,3 +203,61 @@ def _rows(x: Tensor, index: Tensor) -> Tensor:
     """x[index], several times faster than indexing."""
     rows = x.index_select(0, index.flatten())
     return rows.view(*index.shape, x.shape[1])
+
+
+def checked_groups(groups: int | Sequence[int]) -> int | tuple[int, ...]:
+    """A number of groups of dimensions, or the size of each.
+
+    >>> checked_groups(3), checked_groups([96, 160, 256])
+    (3, (96, 160, 256))
+    """
+    if isinstance(groups, (list, tuple)) and groups:
+        return tuple(checks.integer("groups", size, at_least=1) for size in groups)
+    if isinstance(groups, Integral):
+        return checks.integer("groups", groups, at_least=1)
+    raise ValueError(f"groups: expected a number of groups or a list of sizes, got {groups!r}")
+
+
+def group_sizes(groups: int | Sequence[int], dim: int) -> list[int]:
+    """The sizes of the groups of so many dimensions.
+
+    A number shares them out evenly, one more to the first groups where it does not come out even;
+    there are never more groups than dimensions.
+
+    >>> group_sizes(3, 8), group_sizes(3, 2), group_sizes([2, 6], 8)
+    ([3, 3, 2], [1, 1], [2, 6])
+    """
+    groups = checked_groups(groups)
+    if isinstance(groups, int):
+        groups = min(groups, dim)
+        return [dim // groups + (place < dim % groups) for place in range(groups)]
+    if sum(groups) != dim:
+        raise ValueError(
+            f"groups: expected sizes of sum {dim}, the dimension, "
+            f"got {list(groups)} of sum {sum(groups)}"
+        )
+    return list(groups)
+
+
+def stack_groups(embeddings: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The groups as a table (batch, groups, largest size); shorter ones end in zeros.
+
+    >>> stack_groups(torch.tensor([[3.0, 4.0, 9.0]]), [2, 1])
+    tensor([[[3., 4.],
+             [9., 0.]]])
+    """
+    parts = embeddings.split(list(sizes), 1)
+    widest = max(sizes)
+    return torch.stack([functional.pad(part, (0, widest - part.shape[1])) for part in parts], 1)
+
+
+def unit_groups(embeddings: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Every group at the same length and the whole at length 1; a zero group stays zero.
+
+    >>> unit_groups(torch.tensor([[3.0, 4.0, 9.0]]), [2, 1])
+    tensor([[0.4243, 0.5657, 0.7071]])
+    """
+    if len(sizes) == 1:
+        return unit(embeddings)
+    parts = [unit(part) for part in embeddings.split(list(sizes), 1)]
+    return torch.cat(parts, 1) / math.sqrt(len(parts))

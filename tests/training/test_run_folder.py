@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from kinspace._core.atomic_files import clear_parts, write_atomically
-from kinspace.training.checkpoint import read_checkpoint, write_checkpoint
-from kinspace.training.run_folder import new_folder
+from kinspace.training.run_folder import new_folder, read_checkpoint, write_checkpoint
 from training_commands import same_bits
 
 DTYPES = [
