@@ -10,8 +10,8 @@ import torch
 
 from digit_runs import OPTIONS, QUICK
 from kinspace.data import load_dataset
+from kinspace.evaluation.classification import recovery_error
 from kinspace.evaluation.hierarchy_recovery import recover_hierarchy
-from kinspace.evaluation.merged_classes import recovery_error
 from kinspace.inference.run_embeddings import RunEmbeddings
 from kinspace.run import Splits, open_run
 from kinspace.training.data_parts import split_names

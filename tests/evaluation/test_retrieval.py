@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation import rank_counter, recall_at_k, retrieval_metrics, threshold_counts
+from kinspace.evaluation import rank_counter, recall_at_k, retrieval_metrics
 from kinspace.evaluation.retrieval import Retrieval
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
@@ -207,12 +207,10 @@ def test_all_ways_of_counting_count_alike(rows: int, columns: int) -> None:
     mask = torch.empty(table.shape, dtype=torch.bool)
     before = torch.get_num_threads()
     with ThreadPoolExecutor(2) as pool:
-        found = [threshold_counts.count_above(table, thresholds, thresholds, mask)]
+        found = [rank_counter.count_above(table, thresholds, thresholds, mask)]
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(
-                threshold_counts.count_above_numpy(table, thresholds, thresholds, mask, pool)
-            )
+            found.append(rank_counter.count_above_numpy(table, thresholds, thresholds, mask, pool))
         torch.set_num_threads(before)
     for ours, theirs in found:
         assert torch.equal(ours, above)

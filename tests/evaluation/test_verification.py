@@ -11,8 +11,8 @@ from kinspace.evaluation import (
     evaluate_threshold,
     open_set_metrics,
     open_set_threshold,
-    pair_scores,
     roc_curve,
+    verification,
     verification_metrics,
 )
 
@@ -39,7 +39,7 @@ def scored(x: Any, y: Any, metric: str) -> tuple[Any, Any]:
 def test_rates_are_those_of_all_pairs(
     metric: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(pair_scores.SIDE, "cpu", block)
+    monkeypatch.setitem(verification.SIDE, "cpu", block)
     x, y = clumps(0, 90, 6)
     scores, same = scored(x, y, metric)
     roc = roc_curve(x, y, metric=metric)
@@ -132,8 +132,8 @@ def test_a_threshold_is_judged_on_all_pairs_in_whatever_parts(
     whole, rates = evaluate_threshold(x, y, threshold, metric=metric, samples=30)
     assert rates["tmr"] == pytest.approx((scores[same] >= threshold).mean(), abs=1e-12)
     assert rates["fmr"] == pytest.approx((scores[~same] >= threshold).mean(), abs=1e-12)
-    monkeypatch.setitem(pair_scores.SIDE, "cpu", 9)
-    monkeypatch.setattr(pair_scores, "CELLS", 4)
+    monkeypatch.setitem(verification.SIDE, "cpu", 9)
+    monkeypatch.setattr(verification, "CELLS", 4)
     parts, same_rates = evaluate_threshold(x, y, threshold, metric=metric, samples=30)
     assert same_rates == pytest.approx(rates, rel=1e-12)
     assert parts.auc == pytest.approx(whole.auc, abs=1e-6)

@@ -27,6 +27,12 @@ __all__ = [
     "zero_with_grad",
 ]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+REDUCTIONS = ("mean", "sum", "none")
+LINEAR = 40.0  # log(1 + exp(z)) is z to all digits of float64 from here on
+
 
 def is_traced(tensor: Tensor) -> bool:
     """Inside torch.compile and torch.func.vmap no shape and no branch may depend on values.
@@ -44,11 +50,6 @@ def _is_batched(tensor: Tensor) -> bool:
             return True
         tensor = functorch.get_unwrapped(tensor)
     return False
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:
@@ -82,9 +83,6 @@ def upcast_half(value: T) -> T | Tensor:
     return value
 
 
-REDUCTIONS = ("mean", "sum", "none")
-
-
 def reduce(terms: Tensor, reduction: str, count: Tensor | int | None = None) -> Tensor:
     """The mean or the sum of the terms (batch,), or with "none" the terms themselves.
 
@@ -113,9 +111,6 @@ def zero_with_grad(*tensors: Tensor) -> Tensor:
     """
     # An empty slice sums to zero whatever the values are; 0 * x.sum() would turn inf into NaN.
     return sum((tensor.flatten()[:0].sum() for tensor in tensors[1:]), tensors[0][:0].sum())
-
-
-LINEAR = 40.0  # log(1 + exp(z)) is z to all digits of float64 from here on
 
 
 def log_sum_exp(logits: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -45,6 +45,12 @@ __all__ = [
     "zero_to_inf",
 ]
 
+# Share of ||x||^2 + ||y||^2 below which a squared distance is computed again: at the share the
+# product has a relative error of about 1e-6 (float32) and 1e-11 (float64).
+CLOSE = {torch.float32: 0.1, torch.float64: 1e-5}
+FEW_NUMBERS = 2**15  # differences are simply made where all of them are no more numbers than this
+MANY_NUMBERS = 2**24  # with more numbers of close differences, float32 goes to float64 instead
+
 
 def safe_sqrt(squares: Tensor) -> Tensor:
     """Square root of values >= 0, with slope 0 at 0.
@@ -86,13 +92,6 @@ def zero_to_inf(lengths: Tensor) -> Tensor:
     """
     # the smallest as well: dividing by them overflows
     return lengths.masked_fill(lengths <= torch.finfo(lengths.dtype).tiny, math.inf)
-
-
-# Share of ||x||^2 + ||y||^2 below which a squared distance is computed again: at the share the
-# product has a relative error of about 1e-6 (float32) and 1e-11 (float64).
-CLOSE = {torch.float32: 0.1, torch.float64: 1e-5}
-FEW_NUMBERS = 2**15  # differences are simply made where all of them are no more numbers than this
-MANY_NUMBERS = 2**24  # with more numbers of close differences, float32 goes to float64 instead
 
 
 @full_precision

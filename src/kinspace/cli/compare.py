@@ -50,7 +50,7 @@ def compare_command(
 
 def print_comparison(found: Comparison) -> None:
     """Print the groups as a table and the tests as lines."""
-    from kinspace.evaluation.measure_names import MEASURES
+    from kinspace.evaluation.summary import MEASURES
 
     console = Console()
     names = [name for name in ("recall@1", "recall@8", "map@r") if name in found.groups[0]]

@@ -59,7 +59,7 @@ def evaluate_command(
 def print_evaluation(found: Evaluation) -> None:
     """Print the main measures as tables."""
     from kinspace._core.checks import plural
-    from kinspace.evaluation.measure_names import MEASURES
+    from kinspace.evaluation.summary import MEASURES
     from kinspace.report.verdict import percent
 
     console = Console()

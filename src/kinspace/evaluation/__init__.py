@@ -17,7 +17,9 @@ from kinspace.evaluation.classification import (
     knc_predict,
     knc_scores,
     knn_predict,
+    merged_pairs,
     nearest_mean_predict,
+    recovery_error,
     soft_knn_predict,
 )
 from kinspace.evaluation.cluster_metrics import ami, clustering_metrics, nmi, pairwise_f1
@@ -39,8 +41,6 @@ from kinspace.evaluation.geometry import (
     spectrum,
     uniformity,
 )
-from kinspace.evaluation.merged_classes import merged_pairs, recovery_error
-from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.open_set import open_set_metrics, open_set_threshold
 from kinspace.evaluation.retrieval import (
     QueryScores,
@@ -48,10 +48,11 @@ from kinspace.evaluation.retrieval import (
     recall_at_k,
     retrieval_metrics,
 )
-from kinspace.evaluation.roc import Roc
 from kinspace.evaluation.shared_attributes import attribute_precision, attribute_precision_each
 from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
+from kinspace.evaluation.similarity import nearest
 from kinspace.evaluation.verification import (
+    Roc,
     evaluate_threshold,
     roc_curve,
     verification_metrics,

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core.device import pick_device
-from kinspace.evaluation.measure_names import MEASURES
-from kinspace.evaluation.metric_inputs import vectors_of
 from kinspace.evaluation.retrieval import QueryScores, queries_of, retrieval_by_roles
 from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
-from kinspace.evaluation.summary import RANKS, Status, plain
+from kinspace.evaluation.similarity import vectors_of
+from kinspace.evaluation.summary import MEASURES, RANKS, Status, plain
 from kinspace.run import Run, open_run
 
 __all__ = ["Comparison", "compare"]

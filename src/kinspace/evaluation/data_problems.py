@@ -22,9 +22,15 @@ from kinspace._core import checks
 from kinspace._core.vectors import unit
 from kinspace.clustering.kmeans import class_kmeans
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of
-from kinspace.evaluation.neighbors import nearest
-from kinspace.evaluation.similarity import Space, in_range
+from kinspace.evaluation.similarity import (
+    Labels,
+    Space,
+    Vectors,
+    in_range,
+    labels_of,
+    nearest,
+    vectors_of,
+)
 
 __all__ = [
     "ConfusedPair",

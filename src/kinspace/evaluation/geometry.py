@@ -25,10 +25,8 @@ from torch import Tensor
 from kinspace._core import checks
 from kinspace._core.class_index import class_means, class_sums
 from kinspace._core.vectors import unit
-from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of
-from kinspace.evaluation.neighbors import nearest
 from kinspace.evaluation.retrieval import KS, recall_at_k
-from kinspace.evaluation.similarity import METRICS
+from kinspace.evaluation.similarity import METRICS, Labels, Vectors, labels_of, nearest, vectors_of
 
 __all__ = ["ClassGeometry", "alignment", "class_geometry", "recall_gap", "spectrum", "uniformity"]
 

@@ -20,7 +20,7 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import write_json
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
-from kinspace.evaluation.merged_classes import merged_pairs, recovery_error
+from kinspace.evaluation.classification import merged_pairs, recovery_error
 from kinspace.evaluation.summary import Status, plain
 from kinspace.inference.run_embeddings import BASELINES, RunEmbeddings
 from kinspace.recipes import Recipe

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace.evaluation.metric_inputs import Labels, Vectors, labels_of, vectors_of
-from kinspace.evaluation.neighbors import nearest
+from kinspace.evaluation.similarity import Labels, Vectors, labels_of, nearest, vectors_of
 
 __all__ = ["open_set_metrics", "open_set_threshold"]
 

@@ -28,9 +28,15 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace.distributed import gather
-from kinspace.evaluation.metric_inputs import Labels, Vectors, class_numbers, labels_of, vectors_of
 from kinspace.evaluation.ranks import Ranked, match_ranks
-from kinspace.evaluation.similarity import METRICS
+from kinspace.evaluation.similarity import (
+    METRICS,
+    Labels,
+    Vectors,
+    class_numbers,
+    labels_of,
+    vectors_of,
+)
 
 __all__ = [
     "QueryScores",

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.metric_inputs import Vectors, vectors_of
-from kinspace.evaluation.neighbors import nearest_blocks
+from kinspace.evaluation.similarity import Vectors, nearest_blocks, vectors_of
 
 __all__ = ["attribute_precision", "attribute_precision_each"]
 

@@ -1,4 +1,6 @@
-"""Similarity of vectors: fast in float32, and exact where that cannot decide an order.
+"""Inputs of the measures, similarity of vectors, and exact nearest neighbors.
+
+Similarities are fast in float32, and exact where that cannot decide an order:
 
     cosine      x.y / (|x| |y|), 0 where a vector is 0
     euclidean   -|x - y|^2
@@ -11,24 +13,124 @@ every device, and for float32 and float64 copies of the same numbers.
 
 Bound: a dot product over d terms errs by about sqrt(d) u |x| |y|, u the unit roundoff (Higham and
 Mary, A new approach to probabilistic rounding error analysis, SISC 2019); four times that is taken.
+
+`nearest` orders by similarity, then by lower index. The candidates come from float32 similarities,
+in blocks, and their order from exact ones. Where the bound of the float32 error does not rule out
+the rest of the gallery, the whole row is computed exactly. The c largest entries of a row are
+within the c groups of columns with the largest maxima, so only these groups are sorted.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
+from kinspace.embeddings import EmbeddingTable
 
-__all__ = ["METRICS", "Rows", "Space", "in_range"]
+__all__ = [
+    "METRICS",
+    "Labels",
+    "Rows",
+    "Space",
+    "Vectors",
+    "class_numbers",
+    "in_range",
+    "labels_of",
+    "nearest",
+    "nearest_blocks",
+    "vectors_of",
+    "with_labels",
+]
 
+Vectors = EmbeddingTable | Tensor | NDArray[Any]
+Labels = Tensor | NDArray[Any] | None
 METRICS = ("cosine", "euclidean")
 CHUNK = {"cpu": 2**18, "cuda": 2**25}  # numbers made at a time, where not all are needed at once
 # Unit roundoff of a float32 product by what the user allows it to be computed in.
 ROUNDOFF = {"highest": 2.0**-24, "high": 2.0**-11, "medium": 2.0**-8}
+BLOCK = {"cpu": 2**23, "cuda": 2**28}  # numbers in a block of similarities
+SPARE = 8  # candidates beyond k
+GROUP = 64  # columns
+
+
+def vectors_of(
+    value: Vectors, *, device: str | torch.device | None = None, name: str = "vectors"
+) -> Tensor:
+    """A finite float32 or float64 matrix on the device, by default where it is.
+
+    >>> vectors_of(np.array([[1, 2]]))
+    tensor([[1., 2.]])
+    """
+    if isinstance(value, EmbeddingTable):
+        value = value.vectors
+    if not isinstance(value, Tensor):
+        array = np.ascontiguousarray(value)
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"{name}: expected numbers, got {array.dtype}")
+        value = torch.from_numpy(array if array.flags.writeable else array.copy())
+    if value.is_complex():
+        raise ValueError(f"{name}: expected real numbers, got {value.dtype}")
+    tensor = value.detach()
+    if tensor.dtype != torch.float64:
+        tensor = tensor.float()
+    checks.vectors(name, tensor)
+    tensor = tensor.to(device or tensor.device)
+    low, high = tensor.aminmax()
+    if not bool(torch.isfinite(low) & torch.isfinite(high)):
+        bad = (~tensor.isfinite().all(1)).nonzero()[:, 0]
+        raise ValueError(
+            f"{name}: expected finite numbers, got NaN or infinity in {len(bad)} of {len(tensor)} "
+            f"rows, the first is row {int(bad[0])}; remove those rows or embed them again"
+        )
+    return tensor
+
+
+def labels_of(value: Vectors, labels: Labels, *, name: str = "labels") -> NDArray[Any]:
+    """The labels as an array, those of the table where none are given; one for each vector."""
+    if labels is None and isinstance(value, EmbeddingTable):
+        labels = value.labels
+    if labels is None:
+        raise ValueError(f"{name}: expected one for each vector, got None")
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.shape != (len(value),):
+        raise ValueError(
+            f"{name}: expected shape ({len(value)},), one for each vector, got {array.shape}"
+        )
+    if array.dtype.kind not in "iuUS":
+        raise ValueError(f"{name}: expected integers or strings, got {array.dtype}")
+    return array
+
+
+def class_numbers(*labels: NDArray[Any]) -> list[Tensor]:
+    """Each array of labels as numbers 0, 1, ... that are the same for the same label.
+
+    >>> class_numbers(np.array(["b", "a"]), np.array(["a", "c"]))
+    [tensor([1, 0]), tensor([0, 2])]
+    """
+    kinds = {array.dtype.kind in "iu" for array in labels}
+    if len(kinds) > 1:
+        raise ValueError(
+            "labels, gallery_labels: expected both as integers or both as strings, got one of each"
+        )
+    numbers = np.unique(np.concatenate(labels), return_inverse=True)[1]
+    bounds = np.cumsum([len(array) for array in labels])[:-1]
+    return [torch.from_numpy(part.astype(np.int64)) for part in np.split(numbers, bounds)]
+
+
+def with_labels(
+    vectors: Vectors, labels: Labels, *, device: str | torch.device | None = None
+) -> tuple[Tensor, Tensor]:
+    """The vectors, and their labels as class numbers 0, 1, ..., on the device."""
+    tensor = vectors_of(vectors, device=device)
+    return tensor, class_numbers(labels_of(vectors, labels))[0].to(tensor.device)
 
 
 @dataclass(frozen=True)
@@ -157,3 +259,83 @@ def _step(vectors: Tensor) -> int:
 
 def _nonzero(values: Tensor) -> Tensor:
     return values.masked_fill(values == 0, 1)
+
+
+def nearest(
+    vectors: Tensor, k: int, *, gallery: Tensor | None = None, metric: str = "cosine"
+) -> tuple[Tensor, Tensor]:
+    """Similarity (float64) and index of the k nearest in the gallery, (rows, k), nearest first.
+
+    Without a gallery: the k nearest other vectors. k is limited to the number of candidates.
+    Similarities are cosines, or negative squared distances for "euclidean".
+
+    >>> nearest(torch.tensor([[0.0], [1.0], [3.0]]), 1, metric="euclidean")
+    (tensor([[-1.],
+            [-1.],
+            [-4.]], dtype=torch.float64), tensor([[1],
+            [0],
+            [1]]))
+    """
+    found = list(nearest_blocks(vectors, k, gallery=gallery, metric=metric))
+    return torch.cat([values for values, _ in found]), torch.cat([index for _, index in found])
+
+
+def nearest_blocks(
+    vectors: Tensor, k: int, *, gallery: Tensor | None = None, metric: str = "cosine"
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same as an iterator over blocks of rows."""
+    itself = gallery is None
+    vectors, others = in_range(vectors, vectors if gallery is None else gallery)
+    k = min(checks.integer("k", k, at_least=1), len(others) - itself)
+    space = Space(metric, others)
+    rows = space.rows(others)
+    queries = rows if itself else space.rows(vectors)
+    step = max(1, BLOCK.get(vectors.device.type, BLOCK["cpu"]) // len(others))
+    for at in range(0, len(vectors), step):
+        part = torch.arange(at, min(at + step, len(vectors)), device=vectors.device)
+        yield _block(space, queries, rows, part, k, itself)
+
+
+def _block(
+    space: Space, queries: Rows, gallery: Rows, part: Tensor, k: int, itself: bool
+) -> tuple[Tensor, Tensor]:
+    with torch.autocast(part.device.type, enabled=False):
+        table = queries.fast[part] @ gallery.fast.T
+    if gallery.bias is not None:
+        table += gallery.bias
+    own = part[:, None] if itself else None
+    if own is not None:
+        table.scatter_(1, own, -math.inf)
+    count = min(k + SPARE, len(gallery) - itself)
+    rough, index = _largest(table, count)
+    rows = part[:, None].expand_as(index)
+    exact = space.pairs(queries, rows.flatten(), gallery, index.flatten()).view_as(rough)
+    exact, index = (found[:, :k] for found in space.ordered(exact, index))
+    if count < len(gallery) - itself and k:
+        cut, margin = space.screen(queries.length[part], exact[:, -1])
+        crowded = (rough[:, -1].double() >= cut - margin).nonzero()[:, 0]
+        step = max(1, 2**22 // len(gallery))
+        for some in (crowded[at : at + step] for at in range(0, len(crowded), step)):
+            whole = space.table(queries, part[some], gallery, slice(None))
+            if own is not None:
+                whole.scatter_(1, own[some], -math.inf)
+            places = torch.arange(len(gallery), device=part.device).expand_as(whole)
+            whole, places = space.ordered(whole, places)
+            exact[some], index[some] = whole[:, :k], places[:, :k]
+    return exact, index
+
+
+def _largest(table: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row in descending order, and their columns."""
+    rows, columns = table.shape
+    groups = columns // GROUP
+    if groups < 4 * count:  # nothing to gain
+        return table.topk(count, dim=1)
+    whole = groups * GROUP
+    tops = table[:, :whole].unflatten(1, (groups, GROUP)).amax(2)
+    best = tops.topk(count, dim=1, sorted=False).indices * GROUP
+    steps = torch.arange(GROUP, device=table.device)
+    rest = torch.arange(whole, columns, device=table.device).expand(rows, -1)
+    candidates = torch.cat([(best[:, :, None] + steps).flatten(1), rest], 1)
+    values, places = table.gather(1, candidates).topk(count, dim=1)
+    return values, candidates.gather(1, places)

@@ -22,7 +22,6 @@ from kinspace.evaluation import protocols
 from kinspace.evaluation.cluster_metrics import clustering_metrics
 from kinspace.evaluation.data_problems import data_problems
 from kinspace.evaluation.geometry import alignment, class_geometry, spectrum, uniformity
-from kinspace.evaluation.metric_inputs import vectors_of
 from kinspace.evaluation.retrieval import (
     KS,
     QueryScores,
@@ -36,9 +35,20 @@ from kinspace.evaluation.shared_attributes import (
     attribute_precision_each,
 )
 from kinspace.evaluation.significance import compare_queries
-from kinspace.evaluation.similarity import METRICS
+from kinspace.evaluation.similarity import METRICS, vectors_of
 
-__all__ = ["RANKS", "Evaluation", "Status", "plain", "summarize"]
+__all__ = ["MEASURES", "RANKS", "Evaluation", "Status", "plain", "summarize"]
+
+MEASURES = {
+    "recall@1": "Recall@1",
+    "recall@2": "Recall@2",
+    "recall@4": "Recall@4",
+    "recall@8": "Recall@8",
+    "map@r": "MAP@R",
+    "r_precision": "R-precision",
+    "map": "mAP",
+}
+
 
 Status = Callable[[str], object]  # called with the step under way
 RANKS = (1, 2, 4, 8, 16, 32, 64, 100)  # K of the Recall@K curve

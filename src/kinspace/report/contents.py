@@ -13,8 +13,7 @@ from kinspace._core.checks import plural
 from kinspace.data.validation import CheckResult
 from kinspace.data.validation_report import check_facts, check_verdict
 from kinspace.evaluation.evaluator import EvaluatedTables
-from kinspace.evaluation.measure_names import MEASURES
-from kinspace.evaluation.summary import Evaluation
+from kinspace.evaluation.summary import MEASURES, Evaluation
 from kinspace.report.figures import Plot
 from kinspace.report.plots import LABELS
 from kinspace.report.retrieval_examples import RetrievalExample, retrieval_examples

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kinspace._core.vectors import unit
 from kinspace.data.pictures import Pictures
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.neighbors import nearest
+from kinspace.evaluation.similarity import nearest
 from kinspace.web import data_uri, sheet_jpeg, tile_side
 
 __all__ = ["layout", "map_data"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kinspace.evaluation.measure_names import MEASURES
+from kinspace.evaluation.summary import MEASURES
 from kinspace.recipes.fields import require_choice
 
 __all__ = [

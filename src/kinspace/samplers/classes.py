@@ -36,6 +36,7 @@ __all__ = ["BalancedPlan", "Classes", "Labels", "sort_order"]
 
 Labels = Tensor | NDArray[np.integer] | Sequence[int]
 Ints = NDArray[np.intp]
+_NO_CLASS = np.iinfo(np.intp).max // 2  # behind every class, also after a little is taken off
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,6 @@ def _checked(labels: Labels) -> NDArray[np.int64]:
     if values.min() < 0:
         raise ValueError(f"labels: expected 0 or more, got {values.min()}")
     return np.ascontiguousarray(values, dtype=np.int64)
-
-
-_NO_CLASS = np.iinfo(np.intp).max // 2  # behind every class, also after a little is taken off
 
 
 class _Groups(NamedTuple):

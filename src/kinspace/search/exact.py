@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace.evaluation.metric_inputs import Vectors
-from kinspace.evaluation.similarity import Rows, Space
+from kinspace.evaluation.similarity import Rows, Space, Vectors
 from kinspace.search.index import SearchResult, Where, empty_result
 from kinspace.search.index_columns import (
     Columns,

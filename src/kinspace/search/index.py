@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.evaluation.metric_inputs import Vectors
+from kinspace.evaluation.similarity import Vectors
 
 __all__ = ["Index", "SearchResult", "Where", "empty_result", "recall_against_exact"]
 

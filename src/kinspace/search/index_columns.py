@@ -15,8 +15,7 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
-from kinspace.evaluation.metric_inputs import Vectors, vectors_of
-from kinspace.evaluation.similarity import Space
+from kinspace.evaluation.similarity import Space, Vectors, vectors_of
 from kinspace.search.index import Where
 
 __all__ = [

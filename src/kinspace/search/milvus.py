@@ -23,7 +23,7 @@ from typing import Any
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
-from kinspace.evaluation.metric_inputs import Vectors
+from kinspace.evaluation.similarity import Vectors
 from kinspace.search.index import SearchResult, Where, empty_result
 from kinspace.search.index_columns import check_ids, check_rows, unit_vectors
 from kinspace.search.milvus_client import (

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.evaluation.metric_inputs import Vectors
+from kinspace.evaluation.similarity import Vectors
 from kinspace.search.index import Index, SearchResult, Where, empty_result
 from kinspace.search.index_columns import unit_vectors
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace._core.atomic_files import write_atomically
-from kinspace.evaluation.neighbors import nearest
+from kinspace.evaluation.similarity import nearest
 from kinspace.inference.model import EmbeddingModel
 from kinspace.report.map import POINTS, layout
 from kinspace.server import catalog

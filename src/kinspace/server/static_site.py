@@ -16,7 +16,7 @@ import torch
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
-from kinspace.evaluation.neighbors import nearest
+from kinspace.evaluation.similarity import nearest
 from kinspace.inference import EmbeddingModel, load
 from kinspace.server import catalog
 from kinspace.server.gallery_map import gallery_positions

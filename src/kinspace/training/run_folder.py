@@ -57,6 +57,8 @@ __all__ = [
 FORMAT = 1  # of run.json and the files beside it
 # what a resumed run has to share with the run as it was started
 _SAME = ("data", "split", "classes", "recipe", "seed")
+_HEADER = "kinspace"
+WEIGHTS = {"model": "model.safetensors", "untrained": "start.safetensors", "pixels": None}
 
 
 def new_folder(out: str | Path | None, name: str) -> Path:
@@ -147,9 +149,6 @@ def hardware(device: torch.device) -> dict[str, str]:
     return found
 
 
-_HEADER = "kinspace"
-
-
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors by name, and a state of JSON's types.
 
@@ -182,9 +181,6 @@ def read_checkpoint(
     if _HEADER not in header:
         raise ValueError(f"{path}: expected a checkpoint of kinspace, got other safetensors")
     return tensors, json.loads(header[_HEADER])
-
-
-WEIGHTS = {"model": "model.safetensors", "untrained": "start.safetensors", "pixels": None}
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from kinspace.evaluation import (
     knc_scores,
     knn_predict,
     nearest_mean_predict,
-    neighbors,
+    similarity,
     soft_knn_predict,
 )
-from kinspace.evaluation.neighbors import nearest
+from kinspace.evaluation.similarity import nearest
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 
@@ -46,7 +46,7 @@ def order_of(x: Any, g: Any, metric: str) -> list[tuple[float, int]]:
 def test_the_nearest_are_those_of_a_loop(
     metric: str, dtype: Any, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(neighbors.BLOCK, "cpu", 60 * 7)
+    monkeypatch.setitem(similarity.BLOCK, "cpu", 60 * 7)
     rng = np.random.default_rng(0)
     x = (
         rng.standard_normal((60, 6)) * 1e-4 + rng.standard_normal((3, 6))[np.arange(60) % 3]
@@ -67,7 +67,7 @@ def test_the_nearest_are_those_of_a_loop(
 def test_the_nearest_of_many_are_those_of_a_loop(
     metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbors, "GROUP", 4)  # 75 groups of 301 columns, and one column more
+    monkeypatch.setattr(similarity, "GROUP", 4)  # 75 groups of 301 columns, and one column more
     x = np.random.default_rng(1).standard_normal((301, 5))
     x[300] = x[7]
     _, index = nearest(torch.from_numpy(x), 3, metric=metric)
@@ -128,7 +128,7 @@ def test_knc_is_the_same_in_whatever_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     whole, classes = knc_scores(x, centers, labels, 0.5, nearest=7)
     predicted = knc_predict(x, centers, labels, 0.5, nearest=7)
     monkeypatch.setattr(classification, "BLOCK", 20)
-    monkeypatch.setitem(neighbors.BLOCK, "cpu", 90)
+    monkeypatch.setitem(similarity.BLOCK, "cpu", 90)
     parts, _ = knc_scores(x, centers, labels, 0.5, nearest=7)
     assert torch.equal(whole, parts)
     np.testing.assert_array_equal(classes[whole.argmax(1).numpy()], predicted)
