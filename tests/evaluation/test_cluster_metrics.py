@@ -96,13 +96,6 @@ def test_bad_options_are_refused() -> None:
         clustering_metrics(x * torch.nan, y)
 
 
-def blobs(count: int, classes: int, dim: int, noise: float) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    y = torch.arange(count) % classes
-    x = torch.randn(classes, dim, generator=generator)[y]
-    return x + noise * torch.randn(count, dim, generator=generator), y
-
-
 @pytest.mark.parametrize(("count", "classes", "dim"), [(600, 7, 8), (900, 150, 12)])
 def test_inertia_is_near_scikit_learns(count: int, classes: int, dim: int) -> None:
     x, _ = blobs(count, classes, dim, 0.5)
