@@ -1,15 +1,18 @@
 """Every method on a GPU gives what it gives on the CPU."""
 
 import copy
-from contextlib import nullcontext
+import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
 from batches import DEGENERATE_BATCHES, NUM_CLASSES, random_batch
 from gradients import Result, disagreement, evaluate
-from methods import METHODS, Arguments, Method
-from modules import MODULES
+from kinspace import miners
+from methods import EVERY_METHOD, METHODS, Arguments, Method
+from modules import EVERY_MODULE, MODULES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICE = torch.device("cuda")
@@ -66,26 +69,72 @@ def test_every_module_moves_on_the_same_on_a_gpu(name: str) -> None:
 # What reads values, and why. The host waits for the network there in every step.
 READING = {
     "clustering_loss": "chooses its medoids on the CPU",
-    "pddm_loss": "lists the pairs of a class, to score each once",
+    "clustering": "chooses its medoids on the CPU",
+    "batch_hard": "lists as many triplets as there are",
+    "disjoint": "lists as many triplets as there are",
+    "distance_weighted": "lists as many triplets as there are",
+    "semi_hard": "lists as many triplets as there are",
 }
+MINERS = [name for name in miners.__all__ if name != "multi_similarity"]  # of embeddings
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_the_host_does_not_wait_for_the_gpu(method: Method) -> None:
-    batch = random_batch(3, classes=NUM_CLASSES, per_class=16, dim=64)
-    arguments = {
-        name: tensor.to(DEVICE, torch.float32 if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in method.arguments(batch, 5).items()
-    }
-    evaluate(method.function, arguments)  # kernels are compiled
-    given = {
-        name: tensor.requires_grad_(tensor.is_floating_point())
-        for name, tensor in arguments.items()
-    }
-    reads = method.name in READING
-    torch.cuda.set_sync_debug_mode("error")
+def waits(call: Callable[[], object]) -> bool:
+    """Whether the host waits for the GPU in a call. The call before it compiles and starts."""
+    call()
+    torch.cuda.synchronize()
     try:
-        with pytest.raises(RuntimeError, match="synchronizing") if reads else nullcontext():
-            method.function(**given).backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
+        call()
+    except RuntimeError as error:
+        if "synchronizing" not in str(error):
+            raise
+        return True
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    return False
+
+
+def given(arguments: Arguments) -> list[Tensor]:
+    """On the GPU in float32, the floating point ones to be differentiated."""
+    return [
+        tensor.to(DEVICE, torch.float32).requires_grad_()
+        if tensor.is_floating_point()
+        else tensor.to(DEVICE)
+        for tensor in arguments.values()
+    ]
+
+
+BATCH = random_batch(3, classes=NUM_CLASSES, per_class=16, dim=64)
+
+
+@EVERY_METHOD
+def test_the_host_does_not_wait_for_a_method(method: Method) -> None:
+    arguments = given(method.arguments(BATCH, 5))
+    for options in method.options:
+        found = waits(lambda options=options: method.function(*arguments, **options).backward())
+        assert found == (method.name in READING), options
+
+
+@EVERY_MODULE
+def test_the_host_does_not_wait_for_a_module(name: str) -> None:
+    module = MODULES[name].build(NUM_CLASSES, 64).to(DEVICE)
+    arguments = given(BATCH._asdict())[: 1 if MODULES[name].on_centers else 2]
+    assert waits(lambda: module(*arguments).backward()) == (name in READING)
+
+
+@pytest.mark.parametrize("name", MINERS)
+def test_the_host_does_not_wait_for_a_miner(name: str) -> None:
+    arguments = given(BATCH._asdict())
+    assert waits(lambda: getattr(miners, name)(*arguments)) == (name in READING)
+
+
+def test_the_host_does_not_wait_for_the_pairs_of_multi_similarity() -> None:
+    embeddings, labels = given(BATCH._asdict())
+    similarities = (embeddings @ embeddings.T).detach()
+    assert not waits(lambda: miners.multi_similarity(similarities, labels))
+
+
+def test_a_value_that_is_read_is_found() -> None:
+    assert waits(torch.ones(3, device=DEVICE).nonzero)

@@ -167,12 +167,27 @@ class ClassIndex:
         >>> ClassIndex(torch.tensor([5, 1, 5, 5])).pairs[:2]
         (tensor([0, 0, 2]), tensor([2, 3, 3]))
         """
+        if self._fixed:  # all pairs of the batch, in the order of the others
+            size = len(self.labels)
+            first, second = torch.triu_indices(size, size, 1, device=self.labels.device)
+            return first, second, self.labels[first] == self.labels[second]
         index, counts = self.positives
         itself = torch.arange(len(index), device=index.device)[:, None].expand_as(index)
         counts = counts & (index > itself)
-        if is_traced(self.labels):
-            return itself.flatten(), index.flatten(), counts.flatten()
         return itself[counts], index[counts], counts[counts]
+
+    def listed(self, mask: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+        """The entries of tables that the mask names, as lists, and which of the lists count.
+
+        Where lists are as long as the batch they have all entries.
+
+        >>> index = ClassIndex(torch.tensor([5, 1, 5]))
+        >>> index.listed(index.same.triu(1), torch.arange(9).view(3, 3))
+        (tensor([2]), tensor([True]))
+        """
+        if self._fixed:
+            return *(table.flatten() for table in tables), mask.flatten()
+        return *(table[mask] for table in tables), mask[mask]
 
 
 def class_sums(values: Tensor, classes: Tensor, count: int) -> Tensor:

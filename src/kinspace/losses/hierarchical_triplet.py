@@ -24,19 +24,22 @@ we have not seen them in print.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.tensor_ops import full_precision, upcast_half
-from kinspace._core.vectors import squared_distances
+from kinspace._core.tensor_ops import full_precision, is_traced, upcast_half
+from kinspace._core.vectors import fill_diagonal, squared_distances
 from kinspace.losses.class_centers import ClassCenters
 from kinspace.losses.triplet import all_triplets
 
 __all__ = ["HierarchicalTriplet", "hierarchical_triplet_loss"]
 
+BLOCK = 32  # classes at a time: their table has this many numbers for each pair of classes
 FARTHEST = 4.0  # the largest squared distance of vectors of length 1
 
 
@@ -96,14 +99,42 @@ def _loss(
 
 def _merge_thresholds(means: Tensor, spreads: Tensor, start: Tensor, levels: int) -> Tensor:
     """d, the threshold at which the tree merges two classes, (classes, classes)."""
-    chains = squared_distances(means) + spreads + spreads[:, None]
-    # The largest step of the chain between two classes whose largest step is the smallest.
-    for through in range(len(chains)):
-        chains = torch.minimum(chains, torch.maximum(chains[:, through, None], chains[through]))
+    chains = _best_chains(squared_distances(means) + spreads + spreads[:, None])
     steps = torch.arange(levels, device=chains.device, dtype=chains.dtype) / levels
     rise = (FARTHEST - start).clamp(min=0)
     level = torch.searchsorted(start + steps * rise, chains, right=True)  # thresholds passed
     return start + level.to(chains.dtype) / levels * rise
+
+
+def _best_chains(steps: Tensor, block: int | None = None) -> Tensor:
+    """Of all chains between two classes the smallest of their largest steps, (classes, classes).
+
+    Floyd and Warshall's algorithm lets chains go through one class after another. Here it is a
+    block of classes at a time: on a GPU, where each operation waits for the one before, a step
+    through one class takes as long as through many.
+    """
+    if block is None:
+        block = 1 if steps.is_cpu and not is_traced(steps) else BLOCK
+    chains = fill_diagonal(steps, -math.inf)  # to stay is no step
+    for first in range(0, len(chains), block):
+        stops = slice(first, first + block)
+        around = _through(chains[:, stops], chains[stops, stops], chains[stops])
+        chains = torch.minimum(chains, around)
+    return chains
+
+
+def _through(before: Tensor, within: Tensor, after: Tensor) -> Tensor:
+    """The best chains that go to (n, stops), between (stops, stops) and from (stops, n) stops."""
+    if len(within) == 1:
+        return torch.maximum(before, after)
+    for _ in range((len(within) - 1).bit_length()):
+        within = _joined(within, within)  # chains of twice as many steps
+    return _joined(_joined(before, within), after)
+
+
+def _joined(first: Tensor, second: Tensor) -> Tensor:
+    """The best chains of one of the first (n, m) and one of the second (m, k): (n, k)."""
+    return torch.maximum(first[:, :, None], second).amin(1)
 
 
 class HierarchicalTriplet(nn.Module):

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
+from kinspace._core.class_index import ClassIndex
 from kinspace._core.rng import StepGenerator
 from kinspace._core.tensor_ops import full_precision, is_traced, upcast_half
 from kinspace._core.vectors import paired_distances, unit
-from kinspace.miners.distance_weighted import distance_weighted
+from kinspace.miners.distance_weighted import drawn_triplets
 
 __all__ = ["Margin", "margin_loss"]
 
@@ -47,9 +48,23 @@ def margin_loss(
             f"boundary: expected a number or shape ({len(triplets)},), one entry a triplet, "
             f"got {tuple(boundary.shape)}"
         )
+    return _loss(embeddings, triplets, boundary, margin)
+
+
+@full_precision
+def _loss(
+    x: Tensor,
+    triplets: Tensor,
+    boundary: float | Tensor,
+    margin: float,
+    counts: Tensor | None = None,
+) -> Tensor:
+    """The loss on the triplets that count, (T,); on all of them where that is left out."""
     anchor, positive, negative = triplets.unbind(1)
-    pull = (paired_distances(embeddings, anchor, positive) - boundary + margin).relu()
-    push = (boundary - paired_distances(embeddings, anchor, negative) + margin).relu()
+    pull = (paired_distances(x, anchor, positive) - boundary + margin).relu()
+    push = (boundary - paired_distances(x, anchor, negative) + margin).relu()
+    if counts is not None:
+        pull, push = pull.masked_fill(~counts, 0.0), push.masked_fill(~counts, 0.0)
     active = (pull > 0).sum() + (push > 0).sum()
     return (pull + push).sum() / active.clamp(min=1)
 
@@ -107,18 +122,14 @@ class Margin(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         labels = checks.labels(embeddings, labels, len(self.boundary))
-        triplets = distance_weighted(
-            embeddings,
-            labels,
-            generator=self.rng(embeddings.device),
-            cutoff=self.cutoff,
-            nonzero_cutoff=self.nonzero_cutoff,
-        )
         x = unit(upcast_half(embeddings))
-        boundary = self.boundary.to(x.dtype)
-        own = boundary[labels[triplets[:, 0]]]
-        loss = margin_loss(x, triplets, margin=self.margin, boundary=own)
-        penalty: Tensor = self.boundary_weight * boundary[labels].mean()
+        triplets, counts = drawn_triplets(
+            x, ClassIndex(labels), self.rng(x.device), self.cutoff, self.nonzero_cutoff
+        )
+        boundary = self.boundary.to(x.dtype).index_select(0, labels)  # (batch,)
+        own = boundary.index_select(0, triplets[:, 0])  # (T,)
+        loss = _loss(x, triplets, own, self.margin, counts)
+        penalty: Tensor = self.boundary_weight * boundary.mean()
         return loss + penalty
 
     def extra_repr(self) -> str:

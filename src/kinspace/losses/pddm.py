@@ -70,15 +70,16 @@ def pddm_loss(
     checks.number("distance_margin", distance_margin)
     checks.number("distance_weight", distance_weight, at_least=0)
     x, index = unit(embeddings), ClassIndex(labels)
-    if not len(index.pairs[0]):
+    pairs = index.pairs
+    if not len(pairs[0]):
         return zero_with_grad(embeddings, pairwise, joint)
-    i, j, k, l = _hardest_quadruplet(x.detach(), index, pairwise.detach(), joint.detach())  # noqa: E741
+    i, j, k, l = _hardest_quadruplet(x.detach(), labels, pairs, pairwise.detach(), joint.detach())  # noqa: E741
     first, second = x[torch.stack([i, i, j])], x[torch.stack([j, k, l])]  # ij, ik, jl: (3, dim)
     scores = _similarity(first, second, pairwise, joint)
     distances = (first - second).square().sum(1)
     ranked = (margin + scores[1:] - scores[0]).relu().sum()
     apart = (distance_margin + distances[0] - distances[1:]).relu().sum()
-    comparable = index.pairs[2].any() & index.different.any()
+    comparable = pairs[2].any() & index.different.any()
     return (ranked + distance_weight * apart) * comparable
 
 
@@ -93,10 +94,10 @@ def _similarity(x: Tensor, y: Tensor, pairwise: Tensor, joint: Tensor) -> Tensor
 
 @torch.no_grad()
 def _hardest_quadruplet(
-    x: Tensor, index: ClassIndex, pairwise: Tensor, joint: Tensor
+    x: Tensor, labels: Tensor, pairs: tuple[Tensor, ...], pairwise: Tensor, joint: Tensor
 ) -> tuple[Tensor, ...]:
     """The indices i, j, k and l."""
-    first, second, counts = index.pairs
+    first, second, counts = pairs
     rows = max(1, BLOCK // max(x.shape[1], 2 * len(joint)))
     blocks = zip(first.split(rows), second.split(rows), strict=True)
     scores = torch.cat([_similarity(x[i], x[j], pairwise, joint) for i, j in blocks])
@@ -104,7 +105,7 @@ def _hardest_quadruplet(
     pair = torch.cat([first[lowest], second[lowest]])
     beside, other = x[pair].repeat_interleave(len(x), 0), x.repeat(2, 1)
     scores = _similarity(beside, other, pairwise, joint).view(2, -1)
-    same = index.labels == index.labels[pair[:1]]  # (batch,)
+    same = labels == labels[pair[:1]]  # (batch,)
     negatives = scores.masked_fill(same, -math.inf).argmax(1)
     return *pair.unbind(), *negatives.unbind()
 

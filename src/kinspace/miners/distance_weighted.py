@@ -21,7 +21,7 @@ from kinspace._core.class_index import ClassIndex
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import norms, unit
 
-__all__ = ["distance_weighted", "distance_weights"]
+__all__ = ["distance_weighted", "distance_weights", "drawn_triplets"]
 
 
 @torch.no_grad()
@@ -60,14 +60,30 @@ def distance_weighted(
     tensor([[0, 1, 2],
             [1, 0, 2]])
     """
-    probabilities = distance_weights(
-        embeddings, labels, cutoff=cutoff, nonzero_cutoff=nonzero_cutoff
-    )
-    members, positive = ClassIndex(labels.long()).positives  # (batch, largest class)
+    index = ClassIndex(checks.labels(embeddings, labels))
+    checks.positive("cutoff", cutoff)
+    checks.positive("nonzero_cutoff", nonzero_cutoff)
+    triplets, used = drawn_triplets(unit(embeddings), index, generator, cutoff, nonzero_cutoff)
+    return triplets[used]
+
+
+@torch.no_grad()
+@full_precision
+def drawn_triplets(
+    x: Tensor,
+    index: ClassIndex,
+    generator: torch.Generator | None,
+    cutoff: float,
+    nonzero_cutoff: float,
+) -> tuple[Tensor, Tensor]:
+    """The triplets of vectors of length 1, (T, 3), and which of them count."""
+    members, positive = index.positives  # (batch, largest class)
+    probabilities = _probabilities(x, index, cutoff, nonzero_cutoff)
     negatives = _sample(probabilities, members.shape[1], generator)
     anchors = torch.arange(len(members), device=members.device)[:, None].expand_as(members)
-    has_negative = ClassIndex(labels.long()).different.any(1)[:, None]
-    return torch.stack([anchors, members, negatives], dim=2)[positive & has_negative]
+    used = positive & index.different.any(1, keepdim=True)
+    *columns, counts = index.listed(used, anchors, members, negatives)
+    return torch.stack(columns, 1), counts
 
 
 def _sample(probabilities: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
