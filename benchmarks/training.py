@@ -22,7 +22,7 @@ from setting import setting
 
 from kinspace.data import Dataset, cache_in_memory, from_arrays, load_dataset
 from kinspace.recipes import Recipe, read_recipe, with_changes
-from kinspace.recipes.batch_size import with_batch_size
+from kinspace.recipes.overrides import with_batch_size
 from kinspace.training.components import (
     make_model,
     make_plan,

@@ -176,7 +176,7 @@ def _from_columns(vectors: NDArray[Any], columns: Mapping[str, Sequence[Any]]) -
     labels, class_names = (None, None) if label is None else _classes(columns[label])
     attributes = None
     if rest:
-        from kinspace.data.attribute_columns import parse_attributes
+        from kinspace.data.csv_table import parse_attributes
 
         words = {name: ["" if c is None else str(c) for c in cells] for name, cells in rest.items()}
         attributes = parse_attributes(words, where="columns")

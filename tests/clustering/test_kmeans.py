@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from batches import DEGENERATE_BATCHES
-from kinspace.clustering import ClassClusters, choice_of_k, class_kmeans, lloyd, padded_classes
+from kinspace.clustering import ClassClusters, class_kmeans, kmeans, padded_classes
 
 Count = int | Literal["auto"]
 
@@ -95,7 +95,7 @@ def test_centers_are_the_means_of_their_members(
 def test_a_sample_is_in_the_nearest_cluster_of_its_class(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lloyd, "TOLERANCE", 0.0)
+    monkeypatch.setattr(kmeans, "TOLERANCE", 0.0)
     x, labels = blobs(3, size, 6, 1, 0.0)
     found = class_kmeans(x, labels, 4, iterations=500)
     squares = torch.cdist(x, found.centers)
@@ -320,11 +320,11 @@ def test_a_cluster_without_samples_takes_the_farthest(
     monkeypatch.setattr(padded_classes, "TABLE", table)
     group = group_of(torch.tensor([[-1.0], [1.0], [-3.0], [3.0], [-5.0], [5.0]]))
     start = torch.tensor([[0, 0, 1, 1, 2, 2]])  # three means at 0: all samples go to the first
-    clusters, _ = lloyd.lloyd(group, start, 3, 1)
+    clusters, _ = kmeans.lloyd(group, start, 3, 1)
     assert clusters.tolist() == [[0, 0, 0, 0, 1, 2]]
-    clusters, squares = lloyd.lloyd(group, start, 3, 50)
+    clusters, squares = kmeans.lloyd(group, start, 3, 50)
     assert clusters.tolist() == [[0, 0, 1, 2, 1, 2]]
-    assert lloyd.own(squares, clusters).tolist() == [[1.0] * 6]
+    assert kmeans.own(squares, clusters).tolist() == [[1.0] * 6]
 
 
 @pytest.mark.parametrize(
@@ -422,9 +422,9 @@ def test_the_evidence_is_that_of_the_formula() -> None:
     x, _ = blobs(1, 23, 6, 2, 5.0)
     group = group_of(x)
     clusters = torch.tensor([[0] * 9 + [1] * 11 + [2] * 3])
-    _, squares = lloyd.lloyd(group, clusters, 4, 0)
-    members = lloyd.members_of(group, clusters, 4)
-    found = choice_of_k.mode_evidence(members, squares, clusters)[0]
+    _, squares = kmeans.lloyd(group, clusters, 4, 0)
+    members = kmeans.members_of(group, clusters, 4)
+    found = kmeans.mode_evidence(members, squares, clusters)[0]
     parts = [torch.arange(9), torch.arange(9, 20), torch.arange(20, 23)]
     for a, b in ((0, 1), (0, 2), (1, 2)):
         gap = evidence_by_a_loop(x, parts[a], parts[b])

@@ -17,10 +17,9 @@ from kinspace.data import cache as cache_module
 from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
 from kinspace.data.dataloader import Batch, CachedLoader
 from kinspace.data.dataset import Dataset, from_names
-from kinspace.data.pictures import ArrayPictures, fingerprint
+from kinspace.data.pictures import ArrayPictures, UnreadablePictures, fingerprint
 from kinspace.data.splits import zero_shot
 from kinspace.data.transforms import TransformSettings
-from kinspace.data.unreadable import UnreadablePictures
 from kinspace.data.validation import drop_unreadable
 from photo_set import COUNT, SETTINGS, path_of, squares_of
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from kinspace.data import from_table
-from kinspace.data.attribute_columns import MOST_WORDS
-from kinspace.data.unreadable import UnreadablePicture
+from kinspace.data.csv_table import MOST_WORDS
+from kinspace.data.pictures import UnreadablePicture
 from odd_pictures import scene
 
 

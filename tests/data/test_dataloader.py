@@ -11,10 +11,15 @@ import torch
 from torch.utils.data import BatchSampler
 
 from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
-from kinspace.data.crops import center_crops, crop_batch
 from kinspace.data.dataloader import Batch, CachedLoader, PictureLoader, sequential_batches
 from kinspace.data.dataset import Dataset
-from kinspace.data.transforms import TransformSettings, eval_transform, train_transform
+from kinspace.data.transforms import (
+    TransformSettings,
+    center_crops,
+    crop_batch,
+    eval_transform,
+    train_transform,
+)
 from kinspace.samplers import classes_by_samples
 from photo_set import COUNT, SETTINGS, path_of
 

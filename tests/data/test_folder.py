@@ -5,7 +5,7 @@ import pytest
 
 from kinspace.data import from_folder, official, zero_shot
 from kinspace.data.dataset import natural_order
-from kinspace.data.unreadable import UnreadablePicture
+from kinspace.data.pictures import UnreadablePicture
 from odd_pictures import scene, write_bad, write_clean
 
 

@@ -12,9 +12,15 @@ from PIL import Image, features
 from kinspace.data import archives, pictures
 from kinspace.data.archives import ArchivePictures
 from kinspace.data.dataset import Dataset
-from kinspace.data.pictures import ArrayPictures, FilePictures, PictureSubset, decode, fingerprint
+from kinspace.data.pictures import (
+    ArrayPictures,
+    FilePictures,
+    PictureSubset,
+    UnreadablePicture,
+    decode,
+    fingerprint,
+)
 from kinspace.data.standard.picture_files import JoinedArchives
-from kinspace.data.unreadable import UnreadablePicture
 from odd_pictures import BAD, ODD, bomb, corners, encoded, scene, write_bad, write_odd
 from photo_set import path_of
 

@@ -11,13 +11,16 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
-from kinspace.data.crops import augmented_views, center_crops, crop_batch, random_crops
 from kinspace.data.transforms import (
     FITS,
     NORMALIZATIONS,
     Square,
     TransformSettings,
+    augmented_views,
+    center_crops,
+    crop_batch,
     eval_transform,
+    random_crops,
     train_transform,
 )
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from kinspace.recipes import (
+    LossConfig,
+    ModelConfig,
     OptimizerConfig,
     Range,
     Recipe,
@@ -159,3 +161,19 @@ def test_building_a_recipe_takes_no_random_numbers() -> None:
     before = torch.random.get_rng_state()
     with_regularizers(with_loss(read_recipe("skewed_mean"), "proxy_nca"), ["uniform_spread"])
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_odd_texts_and_numbers_survive_the_round_trip(tmp_path: Path) -> None:
+    recipe = Recipe(
+        name='a "quoted" \\ name',
+        about="tab\t, line\n, delete \x7f, é, 蛾, #no comment",
+        source="= [loss]",
+        loss=LossConfig("multi_similarity", {"mining_margin": None, "beta": 1e22}),
+        model=ModelConfig(
+            backbone="timm:resnet18", options={"drop rate": 1e-300, "deep": {"a": [1]}}
+        ),
+        tune={"optimizer.lr": Range(low=1e-5, high=1, log=True)},
+    )
+    back = read_text(tmp_path, recipe.to_toml())
+    assert back == recipe
+    assert isinstance(back.tune["optimizer.lr"].high, int)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinspace.data.built_in import BUILT_IN_SETS
+from kinspace.data.in_memory import BUILT_IN_SETS
 from kinspace.data.standard import STANDARD_SETS
 from kinspace.recipes import Recipe, parse_set, read_recipe, with_changes, with_regularizers
 from kinspace.reproduce import (

@@ -9,7 +9,7 @@ import torch
 
 from kinspace.data.load import load_dataset
 from kinspace.recipes import Recipe, read_recipe, with_changes
-from kinspace.recipes.batch_size import fit_batch_size, with_batch_size
+from kinspace.recipes.overrides import fit_batch_size, with_batch_size
 from kinspace.samplers import SAMPLERS
 from kinspace.training.components import warm_start_recipe
 from kinspace.training.data_parts import split_names

@@ -131,7 +131,7 @@ def recipe_from_options(
     (2.0, 8)
     """
     from kinspace.recipes import Recipe, read_recipe, with_changes, with_loss, with_regularizers
-    from kinspace.recipes.batch_size import with_batch_size
+    from kinspace.recipes.overrides import with_batch_size
 
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
     if loss is not None:

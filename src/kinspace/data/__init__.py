@@ -11,15 +11,14 @@ The pages are docs/data.md and docs/datasets.md.
 """
 
 from kinspace.data.archives import from_archive
-from kinspace.data.built_in import digits_dataset, moths_dataset
 from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
-from kinspace.data.crops import augmented_views
 from kinspace.data.csv_table import from_table
 from kinspace.data.dataloader import Batch, CachedLoader, PictureLoader, sequential_batches
 from kinspace.data.dataset import Attributes, Dataset, from_names
 from kinspace.data.folder import from_folder
-from kinspace.data.in_memory import from_arrays
+from kinspace.data.in_memory import digits_dataset, from_arrays, moths_dataset
 from kinspace.data.load import load_dataset
+from kinspace.data.pictures import UnreadablePicture, UnreadablePictures
 from kinspace.data.splits import (
     Split,
     class_folds,
@@ -28,8 +27,12 @@ from kinspace.data.splits import (
     stratified,
     zero_shot,
 )
-from kinspace.data.transforms import TransformSettings, eval_transform, train_transform
-from kinspace.data.unreadable import UnreadablePicture, UnreadablePictures
+from kinspace.data.transforms import (
+    TransformSettings,
+    augmented_views,
+    eval_transform,
+    train_transform,
+)
 from kinspace.data.validation import CheckResult, check, drop_unreadable, require_readable
 
 __all__ = [

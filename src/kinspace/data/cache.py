@@ -38,10 +38,9 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import to_disk
 from kinspace._core.device import cpu_count
 from kinspace.data.dataset import Dataset
-from kinspace.data.pictures import Pictures, fingerprint
+from kinspace.data.pictures import Pictures, UnreadablePicture, UnreadablePictures, fingerprint
 from kinspace.data.process_pool import chunks, process_map
 from kinspace.data.transforms import Square, TransformSettings
-from kinspace.data.unreadable import UnreadablePicture, UnreadablePictures
 
 __all__ = ["PictureCache", "Progress", "cache_in_memory", "cache_on_disk", "decode_squares"]
 
@@ -57,7 +56,7 @@ class PictureCache:
 
     Passed to another process, a cache shares its memory: nothing is copied.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> digits = digits_dataset()
     >>> cache = cache_in_memory(digits, TransformSettings(size=7, resize=8), workers=1)
     >>> part = cache.part(digits.subset([2, 22, 1]), digits)

@@ -15,32 +15,122 @@ has the same crops, and so have several processes:
         checkpoint["sampler"], checkpoint["loader"] = sampler.state_dict(), loader.state_dict()
 
 A batch counts when the loop has received it; those prefetched and not received are made again.
+
+`SampleRNG` is a counter-based generator: a hash of the words, mixed one after the other by the
+finalizer of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), for all samples at once. A sample that
+is twice in a process's share has two crops.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils import data
 
 from kinspace._core import checks
 from kinspace.data.cache import PictureCache
-from kinspace.data.crops import center_crops, crop_batch, random_crops, to_device
 from kinspace.data.dataset import Dataset
-from kinspace.data.sample_rng import SampleRNG
-from kinspace.data.transforms import TransformSettings
+from kinspace.data.transforms import (
+    TransformSettings,
+    center_crops,
+    crop_batch,
+    random_crops,
+    to_device,
+)
 
-__all__ = ["Batch", "CachedLoader", "IndexBatches", "PictureLoader", "sequential_batches"]
+__all__ = [
+    "Batch",
+    "CachedLoader",
+    "IndexBatches",
+    "PictureLoader",
+    "SampleRNG",
+    "sequential_batches",
+]
 
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
+_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 _PREFETCHED = 2  # batches on their way to the GPU while the model computes
 _IN_FLIGHT = 6  # batches that are made or being worked on, at most
+
+
+class SampleRNG:
+    """Random numbers for the samples of each batch, and the number of batches so far.
+
+    >>> rng = SampleRNG(seed=0)
+    >>> rng.uniform(7, [5, 6], 2).round(3)
+    array([[0.53 , 0.887],
+           [0.022, 0.691]])
+    >>> rng.uniform(7, [6], 2).round(3).ravel()
+    array([0.887, 0.691])
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = checks.integer("seed", seed, at_least=0)
+        self.batches = 0
+
+    def seeds(self, number: int, indices: Sequence[int]) -> NDArray[np.int64]:
+        """A seed for each sample of the batch of that number."""
+        (words,) = self._hashed(number, indices, 1) >> np.uint64(1)
+        seeds: NDArray[np.int64] = words.astype(np.int64)
+        return seeds
+
+    def uniform(self, number: int, indices: Sequence[int], draws: int) -> NDArray[np.float64]:
+        """(draws, samples) numbers in 0 .. 1, 1 not among them."""
+        words = self._hashed(number, indices, draws) >> np.uint64(11)
+        return words.astype(np.float64) * 2.0**-53
+
+    def _hashed(self, number: int, indices: Sequence[int], draws: int) -> NDArray[np.uint64]:
+        samples = np.asarray(indices, dtype=np.uint64)
+        columns = np.arange(draws, dtype=np.uint64)[:, None]
+        state = np.zeros((draws, len(samples)), dtype=np.uint64)
+        with np.errstate(over="ignore"):  # it counts modulo 2^64
+            words = (np.uint64(self.seed), np.uint64(number), samples, _repeats(samples), columns)
+            for word in words:
+                state = _mixed((state ^ word) + _STEP)
+        return state
+
+    def state_dict(self) -> dict[str, int]:
+        """The seed and the number of batches so far."""
+        return {"seed": self.seed, "batches": self.batches}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue after that number of batches."""
+        if set(state) != {"seed", "batches"}:
+            raise ValueError(
+                f"state_dict: expected the keys seed and batches, got {', '.join(state) or 'none'}"
+            )
+        self.seed, self.batches = state["seed"], state["batches"]
+
+
+def _repeats(samples: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """For each sample, how often it occurs before this place.
+
+    >>> _repeats(np.array([7, 3, 7, 7], dtype=np.uint64))
+    array([0, 0, 1, 2], dtype=uint64)
+    """
+    order = np.argsort(samples, kind="stable")
+    ranked = samples[order]
+    places = np.arange(len(samples), dtype=np.uint64)
+    first = np.concatenate([[True], ranked[1:] != ranked[:-1]])[: len(samples)]
+    found = np.empty_like(places)
+    found[order] = places - np.maximum.accumulate(np.where(first, places, np.uint64(0)))
+    return found
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
+        words = (words ^ (words >> shift)) * factor
+    return words ^ (words >> _SHIFTS[-1])
 
 
 class Batch(NamedTuple):
@@ -86,7 +176,7 @@ class CachedLoader:
     `cache.to("cuda")`, leaves nothing to copy.
 
     >>> from kinspace.data.cache import cache_in_memory
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> settings = TransformSettings(size=28, resize=32)
     >>> cache = cache_in_memory(digits_dataset(), settings, workers=1)
     >>> loader = CachedLoader(cache, sequential_batches(1797, 128), settings, train=False)
@@ -196,7 +286,7 @@ class PictureLoader:
     Seeds torch's global generator for each picture (and puts it back), so that a transform of
     torchvision's draws the same whatever the number of workers.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> from kinspace.data.transforms import train_transform
     >>> transform = train_transform(TransformSettings(size=28, resize=32))
     >>> loader = PictureLoader(digits_dataset(), [[5, 6], [7, 8]], transform)

@@ -144,7 +144,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     def indices_in(self, whole: Dataset) -> Tensor:
         """The indices of these pictures in the data set they were taken from.
 
-        >>> from kinspace.data.built_in import digits_dataset
+        >>> from kinspace.data.in_memory import digits_dataset
         >>> digits = digits_dataset()
         >>> digits.subset([7, 8, 9]).subset([2, 0]).indices_in(digits)
         tensor([9, 7])

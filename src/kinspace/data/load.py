@@ -8,11 +8,10 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from kinspace.data.archives import from_archive, is_archive
-from kinspace.data.built_in import BUILT_IN_SETS
 from kinspace.data.csv_table import from_table
 from kinspace.data.dataset import Dataset
 from kinspace.data.folder import from_folder
-from kinspace.data.in_memory import Samples, from_samples
+from kinspace.data.in_memory import BUILT_IN_SETS, Samples, from_samples
 
 __all__ = ["load_dataset"]
 

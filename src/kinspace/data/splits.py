@@ -30,7 +30,7 @@ class Split:
     assignment: for each picture its part, 0 train, 1 validation, 2 test.
     shares_classes: whether a class may be in several parts.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> split = Split(digits_dataset(), (digits_dataset().labels >= 5) * 2)
     >>> split.train.class_names, split.test.class_names
     (('0', '1', '2', '3', '4'), ('5', '6', '7', '8', '9'))
@@ -117,7 +117,7 @@ def zero_shot(dataset: Dataset, *, validation: float = 0.0, seed: int = 0) -> Sp
     Of an odd number the larger half trains. validation: this fraction of the training classes,
     drawn by the seed, is the validation part.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> zero_shot(digits_dataset()).test.class_names
     ('5', '6', '7', '8', '9')
     """
@@ -134,7 +134,7 @@ def zero_shot(dataset: Dataset, *, validation: float = 0.0, seed: int = 0) -> Sp
 def hold_out_classes(dataset: Dataset, fraction: float, *, seed: int) -> Split:
     """Whole classes held out for validation: the given fraction of them, at least one.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> split = hold_out_classes(digits_dataset(), 0.2, seed=0)
     >>> split.train.num_classes, split.validation.num_classes
     (8, 2)
@@ -148,7 +148,7 @@ def hold_out_classes(dataset: Dataset, fraction: float, *, seed: int) -> Split:
 def class_folds(dataset: Dataset, folds: int, *, seed: int) -> tuple[Split, ...]:
     """As many splits as folds; every class is in the validation part of exactly one of them.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> [split.validation.num_classes for split in class_folds(digits_dataset(), 4, seed=0)]
     [3, 3, 2, 2]
     """
@@ -166,7 +166,7 @@ def stratified(dataset: Dataset, fraction: float, *, seed: int) -> Split:
 
     Every class with two pictures or more is in both parts; a class with one picture trains.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> split = stratified(digits_dataset(), 0.25, seed=0)
     >>> len(split.train), len(split.test), split.test.num_classes
     (1347, 450, 10)
@@ -194,7 +194,7 @@ def official(dataset: Dataset) -> Split:
 
     The test part keeps the names of the parts: `split.test.part("query")`.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> official(digits_dataset())
     Traceback (most recent call last):
     ValueError: digits: has no official parts; split it: zero_shot, stratified, ...

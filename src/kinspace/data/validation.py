@@ -17,9 +17,8 @@ from kinspace._core import checks
 from kinspace._core.device import cpu_count
 from kinspace.data.dataset import Dataset
 from kinspace.data.duplicates import THUMBNAIL, find_groups
-from kinspace.data.pictures import Pictures
+from kinspace.data.pictures import Pictures, UnreadablePicture, UnreadablePictures
 from kinspace.data.process_pool import CHUNK, chunks, process_map
-from kinspace.data.unreadable import UnreadablePicture, UnreadablePictures
 
 __all__ = [
     "CheckResult",
@@ -112,7 +111,7 @@ def check(
     workers: processes; by default this one alone, or one per CPU for sets that take long.
     progress: called with the number of pictures done and their total.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> result = check(digits_dataset(), workers=1)
     >>> result.ok, result.class_sizes, result.modes
     (True, (174, 181, 183), {'L': 1797})
@@ -150,7 +149,7 @@ def drop_unreadable(dataset: Dataset, found: CheckResult | UnreadablePictures) -
 
     found: the result of `check`, or the error that `cache_in_memory` or `cache_on_disk` raised.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> digits = digits_dataset()
     >>> error = UnreadablePictures({3: UnreadablePicture("digit 3", "smudged")}, 1797)
     >>> len(drop_unreadable(digits, error))
@@ -170,7 +169,7 @@ def drop_unreadable(dataset: Dataset, found: CheckResult | UnreadablePictures) -
 def require_readable(dataset: Dataset, result: CheckResult) -> None:
     """Raise `UnreadablePictures`, which lists them, if the data set has bad files.
 
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> digits = digits_dataset()
     >>> require_readable(digits, check(digits, duplicates=False, workers=1))
     """

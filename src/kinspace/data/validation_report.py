@@ -21,7 +21,7 @@ def check_table(result: CheckResult) -> RenderableType:
 
     >>> from rich.console import Console
     >>> from kinspace.data.validation import check
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> Console().print(check_table(check(digits_dataset(), workers=1)))  # doctest: +ELLIPSIS
     digits: 1,797 pictures in 10 classes
     ...
@@ -59,7 +59,7 @@ def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
     """The numbers of a check as pairs of name and value.
 
     >>> from kinspace.data.validation import check
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> dict(check_facts(check(digits_dataset(), workers=1)))["pictures a class"]
     '174 to 183, median 181'
     """
@@ -123,7 +123,7 @@ def check_verdict(result: CheckResult) -> str:
     """The number of problems of each kind in one line.
 
     >>> from kinspace.data.validation import check
-    >>> from kinspace.data.built_in import digits_dataset
+    >>> from kinspace.data.in_memory import digits_dataset
     >>> check_verdict(check(digits_dataset(), workers=1))
     'nothing is wrong'
     """

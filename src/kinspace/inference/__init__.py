@@ -3,8 +3,8 @@
 from kinspace.inference.dataset_embedding import embed_dataset, embed_to_file
 from kinspace.inference.model import EmbeddingModel, load
 from kinspace.inference.onnx import Exported, export_onnx, export_run
-from kinspace.search.answers import UNKNOWN, Added, Neighbor, Verdict
-from kinspace.search.gallery_builder import gallery_recall, index_run
+from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
+from kinspace.search.gallery import gallery_recall, index_run
 from kinspace.search.thresholds import Thresholds, calibrate
 
 __all__ = [

@@ -20,8 +20,7 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace.data.dataloader import PictureLoader
 from kinspace.data.dataset import Dataset
-from kinspace.data.pictures import fingerprint
-from kinspace.data.unreadable import UnreadablePicture
+from kinspace.data.pictures import UnreadablePicture, fingerprint
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.model import EmbeddingModel
 

@@ -28,7 +28,7 @@ from kinspace.models import make_embedder
 from kinspace.models.weights import take_weights
 from kinspace.run import Run, open_run
 from kinspace.search import Index, Where
-from kinspace.search.answers import UNKNOWN, Added, Neighbor, Verdict
+from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.search.gallery import FILE, Gallery
 from kinspace.search.thresholds import Thresholds
 from kinspace.training.embedding import mean_over_views

@@ -26,8 +26,7 @@ from kinspace import __version__
 from kinspace._core.atomic_files import write_atomically
 from kinspace._core.vectors import unit
 from kinspace.data import load_dataset
-from kinspace.data.crops import view_crops
-from kinspace.data.transforms import TransformSettings
+from kinspace.data.transforms import TransformSettings, view_crops
 from kinspace.inference.inputs import as_list, network_input
 from kinspace.inference.model import EmbeddingModel, load
 

@@ -1,10 +1,10 @@
-"""Recipes made from others, as by the options --set, --loss and --regularizer."""
+"""Recipes made from others: the options --set, --loss and --regularizer, and the batch size."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,15 @@ from kinspace.objective import make_loss
 from kinspace.recipes.fields import require_choice
 from kinspace.recipes.schema import Recipe, set_dotted
 
-__all__ = ["parse_set", "with_changes", "with_loss", "with_regularizers"]
+__all__ = [
+    "fit_batch_size",
+    "parse_set",
+    "samples_per_batch",
+    "with_batch_size",
+    "with_changes",
+    "with_loss",
+    "with_regularizers",
+]
 
 
 def parse_set(text: str) -> tuple[str, Any]:
@@ -146,3 +154,81 @@ def _has_proxies(loss: str) -> bool:
     ):  # the random proxies leave the run's numbers as they are
         module = make_loss(loss, {}, num_classes=2, dim=2)
     return any(isinstance(getattr(module, name, None), Tensor) for name in ("proxies", "weight"))
+
+
+class _Fit(NamedTuple):
+    """The option that sets the size, its value in the recipe, and the most that the data allow."""
+
+    key: str
+    value: int
+    most: int
+    words: str
+
+
+def fit_batch_size(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
+    """The recipe with batches that the data can fill, and a message if they are smaller.
+
+    >>> import torch
+    >>> from kinspace.recipes import read_recipe
+    >>> recipe, message = fit_batch_size(read_recipe("nra"), torch.arange(40) % 5)
+    >>> message
+    'batches of 5 classes: the recipe asks for 16, and the training part fills no more'
+    """
+    fit = _fit(recipe, labels.bincount())
+    if fit is None or not 0 < fit.most < fit.value:
+        return recipe, None  # for 0 the sampler raises the error
+    message = f"batches of {fit.most} {fit.words}: the recipe asks for {fit.value}, and the "
+    message += "training part fills no more"
+    return with_changes(recipe, {fit.key: fit.most}), message
+
+
+def with_batch_size(recipe: Recipe, size: int) -> Recipe:
+    """The recipe with batches of `size` samples, composed as before.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> dict(with_batch_size(read_recipe("nra"), 64).sampler.options)["classes"]
+    8
+    """
+    key, _, each = _groups(recipe)
+    if size % each:
+        raise ValueError(f"--batch: expected a multiple of {each}, the samples a group, got {size}")
+    return with_changes(recipe, {f"sampler.{key}": size // each}, where="--batch")
+
+
+def samples_per_batch(recipe: Recipe) -> int:
+    """The samples of a batch; with batches of whole classes, about that many.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> samples_per_batch(with_batch_size(read_recipe("nra"), 64))
+    64
+    """
+    _, count, each = _groups(recipe)
+    return count * each
+
+
+def _groups(recipe: Recipe) -> tuple[str, int, int]:
+    """The option for the number of groups in a batch, its value, and the samples per group."""
+    name, options = recipe.sampler.name, recipe.resolved().sampler.options
+    keys = {"classes_by_samples": "classes", "n_pairs": "pairs", "neighborhoods": "clusters"}
+    key = keys.get(name, "batch_size")
+    each = 2 if name == "n_pairs" else options.get("samples", 1)
+    return key, int(options[key]), int(each)
+
+
+def _fit(recipe: Recipe, counts: Tensor) -> _Fit | None:
+    name, options = recipe.sampler.name, recipe.resolved().sampler.options
+    key, value, each = _groups(recipe)
+    if name == "classes_by_samples":
+        most = min(len(counts), int(counts.clamp(max=each).sum()) // each)
+        return _Fit(f"sampler.{key}", value, most, "classes")
+    if name == "n_pairs":
+        return _Fit(f"sampler.{key}", value, int((counts >= 2).sum()), "pairs")
+    if name == "random" and options["drop_last"]:
+        return _Fit(f"sampler.{key}", value, int(counts.sum()), "samples")
+    if name == "neighborhoods" and recipe.index is not None:
+        # the seed and the clusters of other classes; "auto" may find one per class
+        of_class = 1 if recipe.index.clusters == "auto" else recipe.index.clusters
+        clusters = counts.clamp(max=of_class)
+        most = 1 + int(clusters.sum() - clusters.max())
+        return _Fit(f"sampler.{key}", value, most, "clusters")
+    return None

@@ -1,19 +1,19 @@
-"""Recipes by name or from a file, and their description."""
+"""Recipes by name or from a TOML file, and their description."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from kinspace.losses import LOSSES
 from kinspace.recipes.fields import require_choice
 from kinspace.recipes.schema import Recipe
-from kinspace.recipes.toml_files import load_toml, packaged_toml_files, toml_path
 from kinspace.regularizers import REGULARIZERS
 
 __all__ = [
@@ -21,11 +21,15 @@ __all__ = [
     "describe_as_dict",
     "formulas",
     "list_recipes",
+    "load_toml",
+    "packaged_toml_files",
     "read_recipe",
     "recipe_names",
+    "toml_path",
 ]
 
 FOLDERS = ("defaults", "papers")
+T = TypeVar("T")
 
 
 def recipe_names(folder: str | None = None) -> list[str]:
@@ -121,3 +125,46 @@ def list_recipes(folder: str | None = None) -> list[dict[str, str]]:
         }
         for recipe in map(read_recipe, recipe_names(folder))
     ]
+
+
+def packaged_toml_files(package: str, folder: str) -> dict[str, Traversable]:
+    """The TOML files of a folder in a package, sorted, by their names without the ending.
+
+    >>> "nra" in packaged_toml_files("kinspace.recipes", "defaults")
+    True
+    """
+    found = resources.files(package).joinpath(folder).iterdir()
+    files = {file.name.removesuffix(".toml"): file for file in found if file.name.endswith(".toml")}
+    return dict(sorted(files.items()))
+
+
+def toml_path(name_or_path: str | os.PathLike[str]) -> Path | None:
+    """The path of a file, or None for the name of a file of the package.
+
+    >>> toml_path("nra"), toml_path("mine.toml")
+    (None, PosixPath('mine.toml'))
+    """
+    text = os.fspath(name_or_path)
+    if not isinstance(name_or_path, str) or text.endswith(".toml") or os.sep in text:
+        return Path(text).expanduser()
+    return None
+
+
+def load_toml(path: Traversable, where: str, make: Callable[[Mapping[str, Any]], T]) -> T:
+    """The result of `make` on the file's table, whose "name" is by default that of the file.
+
+    Errors start with `where`.
+
+    >>> load_toml(Path("no such.toml"), "no such.toml", dict)
+    Traceback (most recent call last):
+    ValueError: no such.toml: cannot be read: No such file or directory
+    """
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return make({"name": path.name.removesuffix(".toml"), **table})
+    except OSError as error:
+        raise ValueError(f"{where}: cannot be read: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{where}: expected TOML: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None

@@ -6,6 +6,8 @@ invalid one is a ValueError in each case.
 
 from __future__ import annotations
 
+import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -38,11 +40,12 @@ from kinspace.recipes.sections import (
     ValidationConfig,
     WarmStartConfig,
 )
-from kinspace.recipes.toml_files import to_toml
 from kinspace.regularizers import REGULARIZERS
 from kinspace.samplers import SAMPLERS
 
-__all__ = ["Recipe", "set_dotted"]
+__all__ = ["Recipe", "set_dotted", "to_toml"]
+
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # in TOML, others are quoted
 
 SPLITS = ("zero_shot", "official", "stratified", "all")
 
@@ -307,7 +310,62 @@ def _build_modules(loss: LossConfig, regularizers: tuple[RegularizerConfig, ...]
 
 
 def _data_sets() -> list[str]:
-    from kinspace.data.built_in import BUILT_IN_SETS
+    from kinspace.data.in_memory import BUILT_IN_SETS
     from kinspace.data.standard import STANDARD_SETS
 
     return [*STANDARD_SETS, *BUILT_IN_SETS]
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """The table as TOML: values first, then tables, without empty ones. None is written "none".
+
+    >>> print(to_toml({"name": "a", "loss": {"beta": 3.0, "x": None}, "terms": [{"eta": 0.5}]}))
+    name = "a"
+    <BLANKLINE>
+    [loss]
+    beta = 3.0
+    x = "none"
+    <BLANKLINE>
+    [[terms]]
+    eta = 0.5
+    <BLANKLINE>
+    """
+    return "\n".join(_blocks(table, header="", path=""))
+
+
+def _blocks(table: Mapping[str, Any], *, header: str, path: str) -> list[str]:
+    """The text of a table's own values, then one text for each table in it."""
+    own, below = header, []
+    for key, value in table.items():
+        full = f"{path}.{_key(key)}" if path else _key(key)
+        if isinstance(value, Mapping):
+            below += _blocks(value, header=f"[{full}]\n", path=full) if value else []
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            for entry in value:
+                below += _blocks(entry, header=f"[[{full}]]\n", path=full)
+        else:
+            own += f"{_key(key)} = {_value(value)}\n"
+    return [own, *below] if own != header or header.startswith("[[") else below
+
+
+def _key(key: str) -> str:
+    return key if BARE_KEY.fullmatch(key) else _text(key)
+
+
+def _text(text: str) -> str:
+    # JSON's escapes are TOML's, except for the one control character that JSON leaves as it is
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_value(entry) for entry in value) + "]"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    raise ValueError(f"expected a text, a number, true, false or a list of them, got {value!r}")

@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from kinspace.recipes.fields import convert, require_choice
-from kinspace.recipes.toml_files import load_toml, packaged_toml_files, toml_path
+from kinspace.recipes.recipe_files import load_toml, packaged_toml_files, toml_path
 from kinspace.reproduce.experiment import Curve, Experiment, Printed, Row, Sweep
 
 __all__ = ["experiment_from_dict", "experiment_names", "read_experiment"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from kinspace.data.standard import STANDARD_SETS
 from kinspace.recipes import Recipe, parse_set, read_recipe, with_changes, with_regularizers
-from kinspace.recipes.toml_files import to_toml
+from kinspace.recipes.schema import to_toml
 from kinspace.reproduce.experiment import Experiment, Row
 from kinspace.reproduce.experiment_files import experiment_names, read_experiment
 

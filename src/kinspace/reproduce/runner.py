@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kinspace._core import checks
-from kinspace.data.built_in import BUILT_IN_SETS
+from kinspace.data.in_memory import BUILT_IN_SETS
 from kinspace.reproduce.experiment import Experiment
 from kinspace.reproduce.experiment_files import read_experiment
 from kinspace.reproduce.jobs import Job, data_name, make_jobs

@@ -1,4 +1,4 @@
-"""The class of a picture by its nearest neighbors or clusters, and the class nearest to another.
+"""Answers of a gallery: neighbors, the class of a picture, and the class nearest to another.
 
     soft kNN  votes exp(-d^2 / (2 variance)) of the nearest pictures; d^2 = 2 - 2 cosine
     kNC       the same votes of the nearest clusters of all classes (Magnet, Eq. 6)
@@ -22,12 +22,69 @@ from kinspace._core.class_index import class_means
 from kinspace.clustering import class_kmeans
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.classification import knc_scores
-from kinspace.search.answers import Added, Neighbor
 
-__all__ = ["ClusterClassifier", "class_variance", "nearest_class", "soft_knn"]
+__all__ = [
+    "UNKNOWN",
+    "Added",
+    "ClusterClassifier",
+    "Neighbor",
+    "Verdict",
+    "class_variance",
+    "nearest_class",
+    "soft_knn",
+]
 
+UNKNOWN = "unknown"
 BELOW_ALL = -2.0  # lower than every cosine
 BLOCK = 2**22  # cosines computed at a time
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A picture of the gallery. same: similarity reaches the threshold `same`; None without one.
+
+    Without classes in the gallery, label is -1 and class_name "".
+    """
+
+    row: int
+    id: str
+    path: str | None
+    class_name: str
+    label: int
+    similarity: float
+    same: bool | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The class of a picture, or "unknown".
+
+    confidence: the share of the votes for the first class, `best`. similarity: the cosine to the
+    nearest picture, which decides whether the class is known.
+    """
+
+    class_name: str
+    confidence: float
+    best: str
+    similarity: float
+    neighbors: tuple[Neighbor, ...]
+
+
+@dataclass(frozen=True)
+class Added:
+    """The pictures added to one class, and the other class nearest to them.
+
+    similarity: the median over the added pictures of their cosine to the nearest picture of that
+    other class. confusable: it reaches the threshold `known`, so that at least half of them would
+    count as known by that class; None without a threshold.
+    """
+
+    class_name: str
+    count: int
+    new: bool
+    nearest_class: str | None
+    similarity: float | None
+    confusable: bool | None
 
 
 def class_variance(table: EmbeddingTable) -> float:

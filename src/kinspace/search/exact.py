@@ -17,11 +17,13 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace.evaluation.similarity import Rows, Space, Vectors
-from kinspace.search.index import SearchResult, Where, empty_result
-from kinspace.search.index_columns import (
+from kinspace.search.index import (
     Columns,
+    SearchResult,
+    Where,
     check_ids,
     check_rows,
+    empty_result,
     read_arrays,
     unit_vectors,
     write_arrays,

@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 
 from kinspace._core import checks
 from kinspace.evaluation.similarity import Vectors
-from kinspace.search.index import SearchResult, Where, empty_result
-from kinspace.search.index_columns import (
+from kinspace.search.index import (
     Columns,
+    SearchResult,
+    Where,
     check_ids,
     check_rows,
+    empty_result,
     read_arrays,
     unit_vectors,
     write_arrays,

@@ -5,15 +5,18 @@ Files in a run folder:
 gallery.npz       the EmbeddingTable
 search.json       the kind of index, if it is not the exact one
 search-faiss.npz, search-milvus.json    that index
+
+`index_run` makes it from a run and pictures, with its thresholds: `kinspace index`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -22,21 +25,35 @@ from numpy.typing import NDArray
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace.embeddings import EmbeddingTable, unique_names
-from kinspace.search.answers import Added, Neighbor
+from kinspace.run import PARTS, Run, Splits, open_run
 from kinspace.search.class_votes import (
+    Added,
     ClusterClassifier,
+    Neighbor,
     class_variance,
     nearest_class,
     soft_knn,
 )
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex, check_training_size
-from kinspace.search.index import Index, Where
+from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.milvus_client import check_server
 from kinspace.search.reranked import Reranked
+from kinspace.search.thresholds import calibrate
 
-__all__ = ["FILE", "INDEXES", "Gallery", "IndexOptions", "check_index"]
+if TYPE_CHECKING:
+    from kinspace.inference.model import EmbeddingModel
+
+__all__ = [
+    "FILE",
+    "INDEXES",
+    "Gallery",
+    "IndexOptions",
+    "check_index",
+    "gallery_recall",
+    "index_run",
+]
 
 INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
     "exact": ExactIndex,
@@ -282,3 +299,76 @@ def _new_milvus_index(folder: Path, dim: int, options: Mapping[str, Any]) -> Mil
     except ValueError:  # the name is new
         return MilvusIndex(dim=dim, **options)
     return current.next_version(dim)
+
+
+def index_run(  # noqa: PLR0913 - the options of `kinspace index`
+    run: Run | str | Path,
+    data: Any = None,
+    *,
+    backend: str = "exact",
+    options: Mapping[str, Any] | None = None,
+    device: str | torch.device | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Callable[[int, int], object] | None = None,
+) -> EmbeddingModel:
+    """Make a data set the gallery of a run: table, thresholds and index go to the run folder.
+
+    data: by default what the run was trained and tested on. Each of its pictures has the attribute
+    part=train, part=validation or part=test, and the thresholds are set on the validation classes.
+    Of other data only the table and the index are made; thresholds that are there stay.
+    backend, options: one of INDEXES, and the options of its class. batch_size, workers: for reading
+    other data; the run's own is taken from `Run.embeddings`.
+    """
+    from kinspace.inference.dataset_embedding import embed_dataset
+    from kinspace.inference.run_embeddings import RunEmbeddings
+
+    run = run if isinstance(run, Run) else open_run(run)
+    model, splits = run.model(device), run.splits(data)
+    check_index(backend, options or {}, len(splits.whole))
+    if splits.own:
+        tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
+        table = _with_parts(tables.table("all"), splits)
+        if splits.validation is not None:
+            model.thresholds = calibrate(table, *(_of_part(table, p) for p in PARTS[1:]))
+            model.thresholds.save(run.folder / "threshold.json")
+    else:
+        table = embed_dataset(
+            model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
+        )
+    model.gallery = Gallery(table, device=model.device)
+    if backend != "exact":
+        model.gallery.build(run.folder, backend, **(options or {}))
+    model.save_gallery()
+    return model
+
+
+def gallery_recall(model: EmbeddingModel, k: int = 10, *, queries: int = 1000) -> tuple[float, int]:
+    """The share of the k exact neighbors that the gallery's index finds; the number of queries.
+
+    The queries are evenly spaced pictures of the gallery, about as many as `queries`.
+    """
+    table = model.table
+    exact = ExactIndex(table.dim, device=model.device)
+    exact.add(table.vectors, range(len(table)))
+    some = table.vectors[:: max(1, len(table) // queries)]
+    return recall_against_exact(model.index, exact, some, k), len(some)
+
+
+def _with_parts(table: EmbeddingTable, splits: Splits) -> EmbeddingTable:
+    """The table with an attribute for each part."""
+    columns = np.zeros((len(table), len(PARTS)), np.float32)
+    for name, part in splits.parts.items():
+        columns[part.indices_in(splits.whole).numpy(), PARTS.index(name)] = 1
+    before = table.attributes
+    return replace(
+        table,
+        attributes=columns if before is None else np.concatenate([before, columns], 1),
+        attribute_names=(*table.attribute_names, *(f"part={name}" for name in PARTS)),
+    )
+
+
+def _of_part(table: EmbeddingTable, name: str) -> NDArray[np.bool_]:
+    assert table.attributes is not None
+    rows: NDArray[np.bool_] = table.attributes[:, table.attribute_names.index(f"part={name}")] == 1
+    return rows

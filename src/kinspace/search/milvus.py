@@ -24,8 +24,14 @@ from typing import Any
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
 from kinspace.evaluation.similarity import Vectors
-from kinspace.search.index import SearchResult, Where, empty_result
-from kinspace.search.index_columns import check_ids, check_rows, unit_vectors
+from kinspace.search.index import (
+    SearchResult,
+    Where,
+    check_ids,
+    check_rows,
+    empty_result,
+    unit_vectors,
+)
 from kinspace.search.milvus_client import (
     checked_name,
     connect,

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kinspace.search.index import Where
-from kinspace.search.index_columns import allowed_values, check_ids
+from kinspace.search.index import Where, allowed_values, check_ids
 
 __all__ = [
     "check_server",

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from kinspace._core import checks
 from kinspace.evaluation.similarity import Vectors
-from kinspace.search.index import Index, SearchResult, Where, empty_result
-from kinspace.search.index_columns import unit_vectors
+from kinspace.search.index import Index, SearchResult, Where, empty_result, unit_vectors
 
 __all__ = ["Reranked"]
 

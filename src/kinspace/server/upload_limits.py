@@ -11,8 +11,7 @@ from PIL import Image, UnidentifiedImageError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kinspace.data.pictures import decode
-from kinspace.data.unreadable import UnreadablePicture
+from kinspace.data.pictures import UnreadablePicture, decode
 from kinspace.server.server_settings import ServerSettings
 
 __all__ = ["UploadLimitMiddleware", "read_upload"]

@@ -17,7 +17,7 @@ from kinspace.losses import LOSSES
 from kinspace.models import Embedder, make_embedder, parameter_groups
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.recipes import Recipe
-from kinspace.recipes.batch_size import samples_per_batch
+from kinspace.recipes.overrides import samples_per_batch
 from kinspace.samplers import SAMPLERS, BatchSampler, neighborhoods
 from kinspace.training.data_parts import DataPart
 from kinspace.training.embedding import embed_all

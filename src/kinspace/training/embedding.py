@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace.data.crops import augmented_views
-from kinspace.data.transforms import TransformSettings
+from kinspace.data.transforms import TransformSettings, augmented_views
 from kinspace.distributed import gather
 from kinspace.evaluation.retrieval import retrieval_by_roles
 from kinspace.models import Embedder

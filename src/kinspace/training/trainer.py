@@ -26,7 +26,7 @@ from kinspace.distributed import barrier, init_process_group, is_main_process, w
 from kinspace.embeddings import EmbeddingTable
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, read_recipe, with_changes
-from kinspace.recipes.batch_size import fit_batch_size
+from kinspace.recipes.overrides import fit_batch_size
 from kinspace.training.components import (
     init_head,
     make_model,

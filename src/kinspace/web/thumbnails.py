@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageOps
 
-from kinspace.data.pictures import Pictures
-from kinspace.data.unreadable import UnreadablePicture
+from kinspace.data.pictures import Pictures, UnreadablePicture
 
 __all__ = ["data_uri", "gray_jpeg", "sheet_jpeg", "thumbnail_jpeg", "tile_side"]
 
