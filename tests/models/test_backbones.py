@@ -108,7 +108,45 @@ def test_a_transformer_gives_tokens_and_says_which_are_patches() -> None:
     assert model.backbone.features == 192
     assert model.backbone.prefix_tokens == 1
     assert model.preprocessing == Preprocessing((0.5,) * 3, (0.5,) * 3, 32)
-    torch.testing.assert_close(model.features(pictures), tokens[:, 1:].mean(1))
+    assert model.head.pooling == "token"  # as its own classifier
+    assert torch.equal(model.features(pictures), tokens[:, 0])
+    mean = make_embedder({**config, "head": {"dim": 8, "pooling": "avg"}}).eval()
+    torch.testing.assert_close(mean.features(pictures), tokens[:, 1:].mean(1))
+
+
+@pytest.mark.parametrize("name", ["beit_base_patch16_224", "vit_base_patch16_siglip_224"])
+def test_a_class_token_that_the_classifier_does_not_read_is_no_default(name: str) -> None:
+    options = {"img_size": 32, "depth": 1, "embed_dim": 24, "num_heads": 2}
+    assert make_backbone(f"timm:{name}", options=options).pooling == "avg"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("vit_tiny_patch16_224", {"depth": 2}),
+        ("eva02_tiny_patch14_224", {"depth": 2}),
+        ("deit_tiny_distilled_patch16_224", {"depth": 2}),
+    ],
+)
+def test_position_embeddings_are_resampled_to_the_size_of_the_picture(
+    name: str, options: dict[str, int]
+) -> None:
+    backbone = make_backbone(f"timm:{name}", options=options, seed=3).eval()
+    fixed = timm.create_model(name, num_classes=0, dynamic_img_size=False, **options).eval()
+    fixed.load_state_dict(backbone.trunk.state_dict())
+    native = torch.randn(1, 3, 224, 224)
+    torch.testing.assert_close(backbone(native), fixed.forward_features(native))
+    patch = fixed.patch_embed.patch_size[0]
+    for side in (4 * patch, 10 * patch):
+        tokens = backbone(torch.randn(1, 3, side, side))
+        assert tokens.shape[1] == backbone.prefix_tokens + (side // patch) ** 2
+
+
+def test_the_seed_of_a_net_without_position_embeddings_is_as_before() -> None:
+    torch.manual_seed(5)
+    own = timm.create_model("resnet10t", num_classes=0).state_dict()
+    made = make_backbone("timm:resnet10t", seed=5).trunk.state_dict()
+    assert all(torch.equal(value, own[key]) for key, value in made.items())
 
 
 def test_channels_that_come_last_are_put_second() -> None:

@@ -1,8 +1,9 @@
 """Parameters by group for the optimizer, and the batch norm layers, of any module."""
 
+import pytest
 from torch import nn
 
-from kinspace.models import freeze_batch_norm, make_embedder, parameter_groups
+from kinspace.models import freeze_batch_norm, layer_scales, make_embedder, parameter_groups
 
 SMALL = {"name": "small", "options": {"width": 4, "size": 28}}
 
@@ -51,3 +52,30 @@ def test_batch_norm_of_a_plain_module_freezes_until_train_is_called() -> None:
     assert not plain[1].training
     assert plain[1].weight.requires_grad
     assert plain.train()[1].training
+
+
+def test_the_blocks_of_a_transformer_have_growing_rates() -> None:
+    options = {"img_size": 32, "depth": 3}
+    backbone = {"name": "timm:vit_tiny_patch16_224", "options": options}
+    model = make_embedder({"backbone": backbone, "head": {"dim": 4}})
+    scales = layer_scales(model, 0.5)
+    names = {name.partition("trunk.")[2]: value for name, value in model.named_parameters()}
+    expected = {
+        "patch_embed.proj.weight": 0.125,
+        "pos_embed": 0.125,
+        "blocks.0.mlp.fc1.weight": 0.25,
+        "blocks.2.attn.qkv.bias": 1.0,
+        "norm.weight": 1.0,  # timm has it in the last block's layer
+    }
+    assert {name: scales[names[name]] for name in expected} == pytest.approx(expected)
+    assert not any(value in scales for value in model.head.parameters())
+
+
+@pytest.mark.parametrize("name", ["small", "googlenet", "torchvision:resnet18", "timm:resnet10t"])
+def test_every_backbone_has_layers_and_the_last_has_the_whole_rate(name: str) -> None:
+    model = make_embedder({"backbone": {"name": name}, "head": {"dim": 4}})
+    scales = layer_scales(model, 0.5)
+    values = [scales[value] for value in model.backbone.parameters()]
+    assert values == sorted(values)
+    assert values[-1] == 1
+    assert len(set(values)) > 1

@@ -69,6 +69,10 @@ BROKEN = [
     (MINIMAL + "[model]\nbackbone = 'torchvision:resnet5'\n", r"model.backbone: .* 'resnet50'\?"),
     (MINIMAL + "[model.options]\nwidht = 8\n", r"model.options.widht: .* did you mean 'width'\?"),
     (MINIMAL + "[model]\npool = 'mean'\n", r"model.pool: unknown pooling 'mean'"),
+    (MINIMAL + "[model]\nlora = -1\n", r"model.lora: expected at least 0, got -1"),
+    (MINIMAL + "[model]\nlora = 4\n", r"model.lora: it is for transformers of timm, got 'small'"),
+    (MINIMAL + "[optimizer]\nlayer_decay = 2\n", r"optimizer.layer_decay: .* at most 1, got 2.0"),
+    (MINIMAL + "[optimizer]\nlayer_decay = 0\n", r"optimizer.layer_decay: .*above 0"),
     (MINIMAL + "[model]\ngroups = [64, 32]\n", r"model.groups: expected sizes of sum 128"),
     (MINIMAL + "[model]\ngroups = 0\n", r"model.groups: expected at least 1, got 0"),
     (MINIMAL + "[model]\ngroups = 2.5\n", r"model.groups: expected a whole number or a list"),
@@ -155,6 +159,17 @@ def test_none_is_written_none_and_whole_numbers_pass_for_numbers(tmp_path: Path)
     assert (recipe.model.start_norm, recipe.model.dim) == (None, None)
     assert isinstance(recipe.loss.options["alpha"], float)
     assert recipe.name == "mine"
+
+
+def test_batch_norm_is_frozen_where_the_backbone_starts_from_weights() -> None:
+    recipe = read_recipe("nra")
+    assert not recipe.model.batch_norm_frozen
+    pretrained = with_changes(recipe, {"model.backbone": "resnet50"})
+    assert pretrained.model.batch_norm_frozen
+    assert with_changes(recipe, {"model.weights": "net.safetensors"}).model.batch_norm_frozen
+    for value in (True, False):
+        chosen = with_changes(pretrained, {"model.freeze_batch_norm": value})
+        assert chosen.model.batch_norm_frozen == value
 
 
 def test_building_a_recipe_takes_no_random_numbers() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from kinspace.models import Embedder, make_embedder, parameter_groups
+from kinspace.models import Embedder, layer_scales, make_embedder, parameter_groups
 from kinspace.training.optimizer import (
     clip_gradients,
     make_optimizer,
@@ -42,6 +42,21 @@ def test_every_parameter_is_in_one_group_with_the_rate_of_its_role() -> None:
         assert all((id(p) in of_head) == (group["role"] == "head") for p in group["params"])
     rates = {group["role"]: group["lr"] for group in optimizer().param_groups}
     assert rates == pytest.approx({"backbone": 0.01, "head": 0.1, "loss": 1.0, "targets": 0.05})
+
+
+def test_layers_have_rates_of_their_own_and_the_schedule_keeps_their_ratio() -> None:
+    model = embedder()
+    scales = layer_scales(model, 0.5)
+    made = make_optimizer(parameter_groups(model), MULTIPLIERS, name="sgd", lr=0.01, scales=scales)
+    set_learning_rates(made, 0.1)
+    rates = {p: group["lr"] for group in made.param_groups for p in group["params"]}
+    assert len(rates) == len(list(model.parameters()))
+    for parameter in model.backbone.parameters():
+        assert rates[parameter] == pytest.approx(0.001 * scales[parameter])
+    assert all(rates[p] == pytest.approx(0.01) for p in model.head.parameters())
+    for group in made.param_groups:
+        assert group["weight_decay"] == 0  # none was set
+    assert len(made.param_groups) == 6  # two layers and the head, matrices and the rest
 
 
 def test_only_matrices_of_the_model_are_decayed() -> None:

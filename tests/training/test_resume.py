@@ -2,10 +2,14 @@
 
 import resource
 import signal
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from kinspace.run import open_run
+from kinspace.training.run_folder import read_checkpoint
 from training_commands import (
     QUICK,
     assert_same_run,
@@ -26,6 +30,14 @@ MAGNET = [
     "--method", "magnet", "--steps", "40", "--save-every", "7", "--log-every", "1",
     "--set", "sampler.clusters=3", "--set", "index.clusters=2", "--set", "index.refresh=15",
     "--set", "warm_start.steps=12", *QUICK,
+]  # fmt: skip
+# a transformer with LoRA, and a rate for each of its layers
+VIT = "{img_size=32, patch_size=8, depth=2, embed_dim=24, num_heads=2}"
+LORA = [
+    "--method", "contrastive", "--steps", "40", "--save-every", "7", "--log-every", "1", *QUICK,
+    "--backbone", "timm:vit_tiny_patch16_224", "--set", f"model.options={VIT}",
+    "--set", "model.pretrained=false", "--set", "model.lora=2", "--set", "optimizer.ema=0.9",
+    "--set", "optimizer.layer_decay=0.7",
 ]  # fmt: skip
 
 
@@ -75,6 +87,25 @@ def test_ctrl_c_saves_and_says_how_to_go_on(photos: str, tmp_path: Path) -> None
     assert done.exit_code == 0, done.stderr
     assert f"resuming at step {last} of 40" in done.stderr  # nothing is done twice
     assert_same_run(finished(tmp_path / "whole", photos, *DENSITY), stopped)
+
+
+def test_lora_goes_on_to_the_same_bits_and_is_loaded_without_peft(
+    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = tmp_path / "stopped"
+    assert stopped_here(14, stopped, photos, *LORA).exit_code == 130
+    done = run_here("--resume", str(stopped))
+    assert done.exit_code == 0, done.stderr
+    assert_same_run(finished(tmp_path / "whole", photos, *LORA), stopped)
+    found = open_run(stopped)
+    trained = read_checkpoint(stopped / "model.safetensors")[0]
+    start = read_checkpoint(stopped / "start.safetensors")[0]
+    moved = {name for name, value in trained.items() if not torch.equal(value, start[name])}
+    assert moved == {name for name in trained if ".lora_" in name or name.startswith("head.")}
+    monkeypatch.setitem(sys.modules, "peft", None)
+    written = found.embeddings("test")
+    again = found.model("cpu").encode([str(path) for path in written.paths[:4]])
+    torch.testing.assert_close(torch.as_tensor(again), written.vectors[:4], rtol=1e-4, atol=1e-4)
 
 
 def test_a_full_disk_is_an_error_that_harms_nothing(photos: str, tmp_path: Path) -> None:

@@ -6,7 +6,12 @@ from kinspace.models.ensembles import Attention
 from kinspace.models.googlenet import GoogLeNet
 from kinspace.models.head import POOLINGS, Head, pool
 from kinspace.models.mnist_convnet import MnistConvNet
-from kinspace.models.parameter_groups import batch_norms, freeze_batch_norm, parameter_groups
+from kinspace.models.parameter_groups import (
+    batch_norms,
+    freeze_batch_norm,
+    layer_scales,
+    parameter_groups,
+)
 from kinspace.models.preprocessing import Preprocessing
 from kinspace.models.small import SmallNet
 from kinspace.models.weights import load_weights, read_weights, save_weights
@@ -25,6 +30,7 @@ __all__ = [
     "SmallNet",
     "batch_norms",
     "freeze_batch_norm",
+    "layer_scales",
     "load_weights",
     "make_backbone",
     "make_embedder",

@@ -4,7 +4,8 @@ A name is looked up in `BACKBONES`, then in timm, then in torchvision; "timm:NAM
 "torchvision:NAME" say which. Weights come from a safetensors file (`weights`), or are pretrained
 (`pretrained`: from an installed package, else from the library of the model, which needs network),
 or are random by `seed`. Of our own nets, googlenet and small can have several learners:
-`attention`, `depths` (`kinspace.models.ensembles`).
+`attention`, `depths` (`kinspace.models.ensembles`). Transformers of timm can have LoRA
+(`kinspace.models.lora`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kinspace.models.external import (
     torchvision_names,
 )
 from kinspace.models.googlenet import GoogLeNet
+from kinspace.models.lora import add_lora
 from kinspace.models.mnist_convnet import MnistConvNet
 from kinspace.models.preprocessing import Preprocessing
 from kinspace.models.pretrained import package_of, packaged_weights, quick_offline, read_packaged
@@ -64,9 +66,9 @@ class Backbone(nn.Module):
 
     Tokens are (batch, tokens, channels); `prefix_tokens` of them come before the patches' own. With
     learners it gives a tuple of maps, one for each, by attention masks or at several depths.
-    `features` is the number of channels, with learners of each; `preprocessing` how it wants its
-    pictures, `ignored` the keys of a weight file that had no place: those of its classifier. Made
-    by `make_backbone`.
+    `features` is the number of channels, with learners of each; `pooling` that of its own
+    classifier, "token" or "avg"; `preprocessing` how it wants its pictures; `ignored` the keys of a
+    weight file that had no place: those of its classifier. Made by `make_backbone`.
 
     >>> make_backbone("googlenet")(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 1024, 2, 2])
@@ -91,6 +93,7 @@ class Backbone(nn.Module):
             self.features = self.trunk.depths  # type: ignore[assignment]
         self.preprocessing: Preprocessing = trunk.preprocessing
         self.prefix_tokens = trunk.prefix_tokens
+        self.pooling = trunk.pooling
         self.ignored: tuple[str, ...] = ()
         self._config = dict(config)
 
@@ -120,6 +123,7 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
     in_channels: int = 3,
     attention: int = 0,
     depths: bool = False,
+    lora: int = 0,
     options: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Backbone:
@@ -128,7 +132,8 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
     weights: a safetensors file with the keys of the model, or one an Embedder was saved to. Every
     key must fit; those of a classifier are left out and named in `ignored`. With another number of
     in_channels timm's `adapt_input_conv` fits the first convolution. options go to the model.
-    attention: so many learners by masks, 0: none; depths: learners at several depths.
+    attention: so many learners by masks, 0: none; depths: learners at several depths. lora: the
+    rank of a transformer's LoRA, 0: none; it is no part of `config`, see `kinspace.models.lora`.
 
     >>> backbone = make_backbone("small", options={"width": 8})
     >>> backbone.features, backbone.preprocessing.size
@@ -155,6 +160,8 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
             _take(trunk, read_packaged(trunk.module, packaged), packaged)
         elif weights is not None:
             ignored = _take(trunk, read_weights(weights), weights)
+        if lora:
+            add_lora(trunk, lora, seed=seed)
         net: Any = trunk.module  # its weights are loaded: the attention begins with copies of some
         masks = net.make_attention(attention) if attention else None
     backbone = Backbone(trunk, config, attention=masks, depths=depths)

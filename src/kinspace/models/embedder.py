@@ -18,7 +18,7 @@ from kinspace.models.preprocessing import Preprocessing
 __all__ = ["Embedder", "checked_scales", "make_embedder"]
 
 KEYS = {
-    "backbone": ("name", "in_channels", "attention", "depths", "options", "seed"),
+    "backbone": ("name", "in_channels", "attention", "depths", "lora", "options", "seed"),
     "head": ("dim", "pooling", "dropout", "normalize", "groups", "seed"),
     "test": ("mirror", "scales"),
 }
@@ -166,8 +166,9 @@ def make_embedder(
 
     A third part, "test", may have {"mirror": True, "scales": [0.8, 1.0, 1.25]}.
 
-    pretrained and weights are the backbone's, as in `make_backbone`. To restore a saved model:
-    `load_weights(make_embedder(config), file)`.
+    Without a pooling the head has that of the backbone: the class token, if its own classifier
+    reads one, else the mean. pretrained and weights are the backbone's, as in `make_backbone`. To
+    restore a saved model: `load_weights(make_embedder(config), file)`.
 
     >>> model = make_embedder({"backbone": {"name": "small"}, "head": {"dim": 64}})
     >>> model.dim, sum(value.numel() for value in model.parameters())
@@ -181,9 +182,10 @@ def make_embedder(
     if "name" not in of_backbone:
         raise ValueError("backbone: expected a name, there is none")
     backbone = make_backbone(**of_backbone, pretrained=pretrained, weights=weights)
+    pooling = of_head.get("pooling") or backbone.pooling
     head = Head(
         backbone.features,
-        **of_head,
+        **{**of_head, "pooling": pooling},
         prefix_tokens=backbone.prefix_tokens,
         shared=backbone.attention is not None,
     )

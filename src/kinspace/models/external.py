@@ -20,6 +20,7 @@ from kinspace.models.preprocessing import Preprocessing
 __all__ = [
     "Trunk",
     "convolutions",
+    "freeze_unused",
     "from_timm",
     "from_torchvision",
     "run_features",
@@ -39,7 +40,8 @@ class Trunk:
     """A net that gives a map or tokens, and what must be known to use it.
 
     channels: of its map or tokens. classifier: the submodules that were cut off, whose weights a
-    file may hold in vain. prefix_tokens: tokens before those of the patches.
+    file may hold in vain. prefix_tokens: tokens before those of the patches. pooling: of its own
+    classifier, as far as `kinspace.models.head` has it.
     """
 
     module: nn.Module
@@ -47,6 +49,7 @@ class Trunk:
     preprocessing: Preprocessing
     classifier: tuple[str, ...] = ()
     prefix_tokens: int = 0
+    pooling: str = "avg"
 
 
 def timm_names() -> list[str]:
@@ -65,28 +68,42 @@ def from_timm(
 ) -> Trunk:
     """A timm model without its classifier; options go to `timm.create_model`.
 
+    Vision transformers take pictures of any size: their position embeddings are resampled.
+
     >>> from_timm("resnet10t", options={}).channels
     512
     """
-    import timm
     from timm.data.config import resolve_data_config
 
-    net: Any = timm.create_model(
-        name, pretrained=pretrained, num_classes=0, in_chans=in_channels, **options
-    )
+    options = dict(options)
+    net = _create(name, {**options, "pretrained": pretrained, "in_chans": in_channels})
     asked = {"img_size": options.get("img_size")}
     wanted: dict[str, Any] = resolve_data_config(asked, model=net)  # type: ignore[no-untyped-call]
     given = (wanted["mean"], wanted["std"])
     colors = Normalization(*given) if len(given[0]) == 3 else NORMALIZATIONS["imagenet"]
     preprocessing = Preprocessing.of(colors, wanted["input_size"][-1], in_channels=in_channels)
     classifier = net.pretrained_cfg.get("classifier") or ()
+    by_token = getattr(net, "global_pool", None) == "token" and hasattr(net, "cls_token")
     return Trunk(
         net,
-        _probe(net, preprocessing),
+        freeze_unused(net, preprocessing),
         preprocessing,
         (classifier,) if isinstance(classifier, str) else tuple(classifier),
         getattr(net, "num_prefix_tokens", 0),
+        "token" if by_token else "avg",
     )
+
+
+def _create(name: str, options: Mapping[str, Any]) -> Any:
+    import timm
+
+    state = torch.get_rng_state()
+    if "dynamic_img_size" not in options:
+        try:
+            return timm.create_model(name, num_classes=0, dynamic_img_size=True, **options)
+        except TypeError:  # other models have no such option
+            torch.set_rng_state(state)
+    return timm.create_model(name, num_classes=0, **options)
 
 
 class _Features(nn.Module):
@@ -109,11 +126,15 @@ def run_features(net: nn.Module, x: Tensor) -> Tensor:
     return getattr(net, "forward_features", net)(x)  # type: ignore[no-any-return]
 
 
-def _probe(net: nn.Module, preprocessing: Preprocessing) -> int:
-    """The number of channels; and parameters that the map does not depend on are frozen.
+def freeze_unused(net: nn.Module, preprocessing: Preprocessing) -> int:
+    """Freeze the parameters that the map does not depend on; the number of its channels.
 
     They would never have a gradient, which training on several processes takes for an error. Found
     without computing, on tensors that have shapes and no values.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3))
+    >>> freeze_unused(net, Preprocessing((0.5,) * 3, (0.5,) * 3, 5))
+    8
     """
     state = {f"net.{key}": value.to("meta") for key, value in net.named_buffers()}
     ghosts = [value.detach().to("meta").requires_grad_() for value in net.parameters()]
@@ -185,7 +206,7 @@ def from_torchvision(
     half = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     colors = Normalization(*(half if converted else (tuple(wanted.mean), tuple(wanted.std))))
     preprocessing = Preprocessing.of(colors, wanted.crop_size[0], in_channels=in_channels)
-    return Trunk(trunk, _probe(trunk, preprocessing), preprocessing, cut)
+    return Trunk(trunk, freeze_unused(trunk, preprocessing), preprocessing, cut)
 
 
 def convolutions(net: nn.Module) -> list[tuple[str, nn.Conv2d]]:

@@ -10,6 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from kinspace.models.lora import A, merge_lora
+
 __all__ = ["load_weights", "read_weights", "save_weights", "take_weights"]
 
 NAMED = 4  # of many keys, so many are named
@@ -76,7 +78,8 @@ def take_weights(
     """Load tensors by their keys; returns the keys that were left out as spare, sorted.
 
     spare: the modules whose weights may be there without a place ("fc": a classifier that was cut
-    off). A missing, unexpected or misshapen tensor is an error that names it and `source`.
+    off). A missing, unexpected or misshapen tensor is an error that names it and `source`. Weights
+    with LoRA are merged where the module has none (`kinspace.models.lora`).
 
     >>> layer = nn.Linear(2, 3)
     >>> take_weights(layer, {**layer.state_dict(), "fc.bias": layer.bias}, source="x", spare=["fc"])
@@ -86,6 +89,8 @@ def take_weights(
     ValueError: x.safetensors: lacks bias. Are these weights of another model?
     """
     own = module.state_dict()
+    if any(key.endswith(A) and key not in own for key in weights):
+        weights = merge_lora(weights)
     prefixes = tuple(f"{name}." for name in spare)
     extra = [key for key in weights if key not in own]
     ignored = sorted(key for key in extra if key.startswith(prefixes))

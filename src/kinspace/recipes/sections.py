@@ -108,7 +108,8 @@ class ModelConfig:
 
     weights: a safetensors file; with it `pretrained` becomes false.
     dim: of the embeddings; None: no embedding layer.
-    pool: "avg", "max", "both" or "token".
+    pool: "avg", "max", "both" or "token"; None: "token" for transformers whose own classifier
+        reads a class token, else "avg".
     normalize: in training to `length` (at test always, to 1).
     groups: of dimensions, each normalized by itself; their number or their sizes, None: one.
     attention: the number of learners that see the net through masks of their own, 0: none.
@@ -118,6 +119,10 @@ class ModelConfig:
         and the training classes (`kinspace.models.lda`; for tests on seen classes).
     start_norm: the mean norm of the embeddings at the start where they are not normalized; None
         leaves the initialization as it is.
+    freeze_batch_norm: its statistics, scale and shift stay as they are; None: so in a backbone that
+        starts from weights.
+    lora: the rank of LoRA in a transformer of timm, 0: none. With it only these matrices and the
+        head train (`kinspace.models.lora`).
     options: of the backbone.
     """
 
@@ -125,7 +130,7 @@ class ModelConfig:
     weights: str | None = None
     pretrained: bool = False
     dim: int | None = 128
-    pool: str = "avg"
+    pool: str | None = None
     dropout: float = 0.0
     normalize: bool = True
     length: float = 1.0
@@ -134,7 +139,8 @@ class ModelConfig:
     depths: bool = False
     start: str = "random"
     start_norm: float | None = 1.0
-    freeze_batch_norm: bool = False
+    freeze_batch_norm: bool | None = None
+    lora: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,7 +154,8 @@ class ModelConfig:
         learners = count_learners(self.backbone, self.attention, depths=self.depths)
         if learners and (self.attention or self.groups is not None):
             learner_sizes(learners, self.groups, self.dim, shared=bool(self.attention))
-        require_choice("pool", self.pool, POOLINGS, what="pooling")
+        if self.pool is not None:
+            require_choice("pool", self.pool, POOLINGS, what="pooling")
         below_one("dropout", self.dropout)
         require_choice("start", self.start, STARTS, what="start")
         if self.start != "random" and (self.dim is None or self.attention or self.groups):
@@ -156,6 +163,18 @@ class ModelConfig:
                 f"start: {self.start!r} expects one embedding layer, without attention or groups"
             )
         above_zero(self, "length", "start_norm")
+        at_least(self, 0, "lora")
+        if self.lora and find_backbone(self.backbone)[0] != "timm":
+            raise ValueError(
+                f"lora: it is for transformers of timm, got {self.backbone!r}; set lora to 0"
+            )
+
+    @property
+    def batch_norm_frozen(self) -> bool:
+        """Whether batch norm is frozen: as `freeze_batch_norm` has it, None resolved."""
+        if self.freeze_batch_norm is None:
+            return self.pretrained or self.weights is not None
+        return self.freeze_batch_norm
 
     def _check_backbone(self) -> None:
         try:
@@ -239,6 +258,8 @@ class OptimizerConfig:
     head: factor of lr for the embedding layer.
     loss: factor of lr for the parameters of the loss (proxies, boundaries).
     targets: factor of lr for the parameters of regularizers (density targets, regressors).
+    layer_decay: each layer of the backbone has the rate of the next one times this, the last one
+        lr: 0.65 to 0.75 is usual where transformers learn to classify. None: one rate for all.
     momentum: of SGD, and the first beta of Adam.
     ema: decay of the moving average of the weights; None: no average.
     """
@@ -248,6 +269,7 @@ class OptimizerConfig:
     head: float = 10.0
     loss: float = 100.0
     targets: float = 10.0
+    layer_decay: float | None = None
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip_value: float | None = None
@@ -257,7 +279,11 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         convert_fields(self)
         require_choice("name", self.name, ("sgd", "adam", "adamw"), what="optimizer")
-        above_zero(self, "lr", "clip_value", "clip_norm")
+        above_zero(self, "lr", "clip_value", "clip_norm", "layer_decay")
+        if self.layer_decay is not None and self.layer_decay > 1:
+            raise ValueError(
+                f"layer_decay: expected a number above 0, at most 1, got {self.layer_decay!r}"
+            )
         at_least(self, 0, "head", "loss", "targets", "weight_decay")
         below_one("momentum", self.momentum)
         if self.ema is not None:

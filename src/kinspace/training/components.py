@@ -14,7 +14,7 @@ from kinspace.clustering import ClusterIndex
 from kinspace.data import TransformSettings
 from kinspace.distributed import rank, world_size
 from kinspace.losses import LOSSES
-from kinspace.models import Embedder, make_embedder, parameter_groups
+from kinspace.models import Embedder, layer_scales, make_embedder, parameter_groups
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.recipes import Recipe
 from kinspace.recipes.overrides import samples_per_batch
@@ -50,6 +50,7 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
                 "name": part.backbone,
                 "attention": part.attention,
                 "depths": part.depths,
+                "lora": part.lora,
                 "options": part.options,
                 "seed": seed,
             },
@@ -243,7 +244,7 @@ def make_state(
     model.to(device)
     if settings.channels_last and train.settings is not None:  # faster on CPU and GPU
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if recipe.model.freeze_batch_norm and isinstance(model, Embedder):
+    if recipe.model.batch_norm_frozen and isinstance(model, Embedder):
         model.freeze_batch_norm()
     objective = make_objective(
         recipe, num_classes=train.dataset.num_classes, dim=dim, seed=seed, original=original
@@ -260,6 +261,7 @@ def make_state(
         lr=part.lr,
         momentum=part.momentum,
         weight_decay=part.weight_decay,
+        scales=None if part.layer_decay is None else layer_scales(model, part.layer_decay),
     )
     index = None
     if recipe.index is not None:

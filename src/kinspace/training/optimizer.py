@@ -66,11 +66,12 @@ def make_optimizer(
     lr: float,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
+    scales: Mapping[nn.Parameter, float] | None = None,
 ) -> torch.optim.Optimizer:
     """An optimizer with groups for each role (backbone, head, loss, ...) that has parameters.
 
     Weight decay applies to the matrices of backbone and head; not to biases, norms, and the
-    parameters of the loss.
+    parameters of the loss. scales: factors of the rates of single parameters.
 
     >>> layer = torch.nn.Linear(2, 1)
     >>> adam = make_optimizer({"head": list(layer.parameters())}, {"head": 10.0},
@@ -81,14 +82,22 @@ def make_optimizer(
     checks.choice("optimizer.name", name, OPTIMIZERS)
     groups: list[dict[str, Any]] = []
     for role, parameters in roles.items():
-        decays = [p for p in parameters if p.ndim > 1 and role in ("backbone", "head")]
-        rest = [p for p in parameters if not any(p is other for other in decays)]
-        rate = lr * multipliers.get(role, 1.0)
-        for some, decay in ((decays, weight_decay), (rest, 0.0)):
-            if some:
-                groups.append(
-                    {"params": some, "lr": rate, "base": rate, "weight_decay": decay, "role": role}
-                )
+        split: dict[tuple[float, bool], list[nn.Parameter]] = {}
+        for parameter in parameters:
+            scale = 1.0 if scales is None else scales.get(parameter, 1.0)
+            decays = parameter.ndim > 1 and role in ("backbone", "head")
+            split.setdefault((scale, decays), []).append(parameter)
+        for scale, decays in sorted(split, reverse=True):
+            rate = lr * multipliers.get(role, 1.0) * scale
+            groups.append(
+                {
+                    "params": split[scale, decays],
+                    "lr": rate,
+                    "base": rate,
+                    "weight_decay": weight_decay if decays else 0.0,
+                    "role": role,
+                }
+            )
     # fused: one kernel per group. On the CPU the plain form gives the same bits on every machine.
     fused = all(p.is_cuda for group in groups for p in group["params"])
     if name == "sgd":
