@@ -18,7 +18,9 @@ VIT = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 24, "num_heads"
 
 
 def state(changes: dict[str, Any]) -> State:
-    recipe = with_changes(read_recipe("contrastive"), {"model.dim": 4, **changes})
+    recipe = with_changes(
+        read_recipe("contrastive"), {"model.dim": 4, "sampler.classes": 4, **changes}
+    )
     settings = RunSettings(device="cpu", workers=0)
     model = make_model(recipe, seed=0)
     data = load_dataset("digits")
