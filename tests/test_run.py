@@ -187,7 +187,7 @@ def test_another_data_set_is_one_part_beside_the_own(run: Run, passes: list[int]
     splits = run.splits(other)
     assert not splits.own
     assert list(splits.parts) == ["test"]
-    assert "other data than it was trained" in splits.notes[0]
+    assert "other data than it was made of" in splits.notes[0]
     table = run.embeddings("test", data=other)
     assert len(table) == 12
     assert table.paths is None

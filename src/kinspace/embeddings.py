@@ -132,12 +132,12 @@ class EmbeddingTable:
         attributes = dataset.attributes
         return EmbeddingTable(
             vectors,  # type: ignore[arg-type]  # brought into form in __post_init__
-            dataset.labels.numpy(),
+            dataset.labels.numpy() if dataset.labeled else None,
             tuple(ids),
             _paths(dataset.pictures),
             None if attributes is None else attributes.values.numpy(),
             () if attributes is None else attributes.names,
-            dataset.class_names,
+            dataset.class_names if dataset.labeled else None,
         )
 
     @staticmethod

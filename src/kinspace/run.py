@@ -1,5 +1,8 @@
 """A run: what a training leaves in its folder, and the one way to open it.
 
+A run without training (`kinspace.inference.pretrained_run`) has the same folder: the model is a
+pretrained backbone, all of its data is the test part, and it has no metrics, recipe.toml or start.
+
 run = kinspace.train("photos/", method="nra")      # or Run("runs/photos-nra-1")
 run.results["selected"]["recall@1"]
 run.model().encode("a.jpg")
@@ -18,7 +21,7 @@ embeddings/        tables that `Run.embeddings` has made
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +33,7 @@ from kinspace._core.atomic_files import read_json
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
 from kinspace.embeddings import EmbeddingTable
+from kinspace.models import DEFAULT_BACKBONE
 from kinspace.recipes import Recipe
 from kinspace.training.data_parts import split_names
 from kinspace.training.log import read_metrics
@@ -38,9 +42,10 @@ from kinspace.training.run_folder import FORMAT
 if TYPE_CHECKING:  # inference stands on runs
     from kinspace.inference.model import EmbeddingModel
 
-__all__ = ["PARTS", "Run", "Splits", "open_run"]
+__all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "load_run_data", "open_run"]
 
 PARTS = ("train", "validation", "test")
+UNTRAINED = "none"  # the split of a run without training: all data is its test part
 NEEDED: dict[str, tuple[type, ...]] = {
     "model": (dict, str),
     "transform": (dict, type(None)),
@@ -123,9 +128,19 @@ class Run:
         return read_json(path) if path.exists() else {}
 
     @property
+    def trained(self) -> bool:
+        """Whether a training made the run, not `pretrained_run`."""
+        return bool(self.about.get("split") != UNTRAINED)
+
+    @property
     def finished(self) -> bool:
         """Whether the training has come to its end."""
         return (self.folder / "results.json").exists()
+
+    @property
+    def indexed(self) -> bool:
+        """Whether `kinspace index` has made a gallery."""
+        return (self.folder / "gallery.npz").exists()
 
     def splits(self, data: Any = None) -> Splits:
         """The parts of the run's data; of another data set one part, the test.
@@ -137,8 +152,10 @@ class Run:
         about = self.about
         whole = _without(self._opened(data), [name for name, _ in about["skipped"]])
         fraction = self.recipe.validation.fraction
+        found: tuple[Dataset | None, Dataset | None, Dataset | None] = (None, None, whole)
         try:
-            found = split_names(whole, about["split"], validation=fraction, seed=about["seed"])
+            if about["split"] != UNTRAINED:
+                found = split_names(whole, about["split"], validation=fraction, seed=about["seed"])
         except ValueError:  # this data cannot be divided so
             found = (whole, None, None)
         parts = {name: part for name, part in zip(PARTS, found, strict=True) if part is not None}
@@ -148,10 +165,12 @@ class Run:
             train, validation, test = found
             note = "nothing was kept for a test: these are the pictures trained on"
             notes = (note,) if test is None else ()
-            return Splits(whole, train, validation, train if test is None else test, notes=notes)
+            tested = test or train
+            assert tested is not None
+            return Splits(whole, train, validation, tested, notes=notes)
         if data is None:
             raise ValueError(
-                f"{self.folder}: the data is not what it was trained on, pictures or classes "
+                f"{self.folder}: the data is not what the run was made of, pictures or classes "
                 "differ; say which data to use: DATA"
             )
         return Splits(whole, None, None, whole, own=False, notes=_other_data(whole, about))
@@ -166,7 +185,7 @@ class Run:
                 "DATA"
             )
         try:
-            return load_dataset(self.about["data"])
+            return load_run_data(self.about)
         except ValueError as error:
             raise ValueError(
                 f"{self.folder}: its data cannot be opened ({error}); say where it is now: DATA"
@@ -216,11 +235,20 @@ def open_run(folder: str | Path) -> Run:
     ValueError: runs/nothing: expected a run folder, got no such folder
     """
     folder = Path(folder)
-    if not folder.is_dir():
+    if not folder.exists():
         raise ValueError(f"{folder}: expected a run folder, got no such folder")
     if not (folder / "run.json").exists():
-        raise ValueError(f"{folder}: expected a run folder, got one without run.json")
+        came = "one without run.json" if folder.is_dir() else "a file"
+        raise ValueError(
+            f"{folder}: expected a run folder, got {came}; to search pictures without training: "
+            f"kinspace index --backbone {DEFAULT_BACKBONE} {folder}"
+        )
     return Run(folder)
+
+
+def load_run_data(about: Mapping[str, Any]) -> Dataset:
+    """The whole data set of a run, by what its run.json says."""
+    return load_dataset(about["data"], labeled=None if about.get("labeled", True) else False)
 
 
 def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:
@@ -233,7 +261,7 @@ def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:
 
 
 def _other_data(whole: Dataset, about: dict[str, Any]) -> tuple[str, ...]:
-    notes = [f"evaluated on other data than it was trained and tested on: {whole.name}"]
-    if shared := set(about["classes"]["train"]) & set(whole.class_names):
+    notes = [f"evaluated on other data than it was made of: {whole.name}"]
+    if shared := set(about["classes"].get("train", ())) & set(whole.class_names):
         notes.append(f"classes with the name of one trained on: {len(shared):,}")
     return tuple(notes)

@@ -13,7 +13,7 @@ from kinspace.cli import COMMANDS, EXIT_CODES, app
 
 HEAVY = ("torch", "numpy", "torchvision", "timm", "sklearn", "matplotlib", "jinja2", "PIL")
 SHARED = {"kinspace", "kinspace.cli", "kinspace.cli.errors", "kinspace.cli.options"}
-SHARED |= {"kinspace.cli.progress"}
+SHARED |= {"kinspace.cli.progress", "kinspace.cli.sources"}
 CODE = """
 import json, sys
 from kinspace.cli import COMMANDS, app

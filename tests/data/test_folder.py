@@ -105,7 +105,7 @@ def test_a_linked_class_folder_counts_and_a_loop_is_refused(tmp_path: Path) -> N
     ("files", "message"),
     [
         ([], "got no files; put the pictures of each class into a folder"),
-        (["1.png", "2.png"], "2 files outside of one: '1.png', '2.png'; move each picture"),
+        (["1.png", "a/2.png"], "1 files outside of one: '1.png'; move each picture .*--unlabeled"),
         (["a/1.png", "labels.csv"], r"open the table 'labels\.csv' instead"),
         (["train/1.png", "test/a/2.png"], r"1 files outside of one: 'train/1\.png'"),
         (["photos/a/1.png", "photos/b/1.png"], "single folder 'photos' .* open .*/photos instead"),

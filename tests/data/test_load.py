@@ -47,7 +47,10 @@ def test_a_standard_set_is_named_with_its_folder(
         ("{}/photo", "did you mean '.*/photos'"),
         ("cub200", r"standard set, and those are not built in; give its folder, cub200:FOLDER"),
         ("cub20:{}", r"unknown standard set 'cub20'; did you mean 'cub200'.*choose from: aircraft"),
-        ("{}/one.png", "got a file of another kind; expected a folder of class folders, a .csv"),
+        (
+            "{}/one.png",
+            "got a file of another kind; expected a folder of class folders",
+        ),
         ("nowhere/at/all", "no such file or folder; expected a folder"),
     ],
 )

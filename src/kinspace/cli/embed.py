@@ -1,4 +1,4 @@
-"""kinspace embed RUN DATA -o TABLE."""
+"""kinspace embed RUN DATA -o TABLE, or --backbone NAME DATA -o TABLE."""
 
 from __future__ import annotations
 
@@ -8,16 +8,29 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Data, Device, ImageBatch, LoaderWorkers, RunFolder
+from kinspace.cli.options import DATA, Device, ImageBatch, LoaderWorkers
 from kinspace.cli.progress import progress
+from kinspace.cli.sources import (
+    BackboneOption,
+    BackboneWeights,
+    RunOrData,
+    SkipBadPictures,
+    Unlabeled,
+    load_pictures,
+)
 
 __all__ = ["embed_command"]
 
 
-def embed_command(
-    run: RunFolder,
-    data: Data,
+def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
+    source: RunOrData,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help=DATA)] = None,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Table to write, ending in .npz.")],
+    backbone: BackboneOption = None,
+    weights: BackboneWeights = None,
+    unlabeled: Unlabeled = False,
+    skip_bad: SkipBadPictures = False,
     shard: Annotated[
         int, typer.Option(min=1, help="Pictures per shard; finished shards are kept on disk.")
     ] = 8192,
@@ -27,16 +40,17 @@ def embed_command(
 ) -> None:
     """Embed pictures into a table of vectors, classes and names.
 
-    If interrupted, the same command continues after the last finished shard. Under torchrun the
-    processes share the work.
+    With --backbone the first argument is DATA, and no run is needed. If interrupted, the same
+    command continues after the last finished shard. Under torchrun the processes share the work.
     """
     with user_errors(), progress("embedding") as display:
-        from kinspace.data import load_dataset
+        model, pictures = model_and_pictures(source, data, backbone)
         from kinspace.inference import embed_to_file, load
 
+        dataset = load_pictures(pictures, display, unlabeled=unlabeled, skip_bad=skip_bad)
         table = embed_to_file(
-            load(run, device),
-            load_dataset(data),
+            load(model, device, weights=weights),
+            dataset,
             out,
             shard=shard,
             progress=display.count,
@@ -45,3 +59,21 @@ def embed_command(
         )
     if table is not None:
         typer.echo(f"{out}: {len(table):,} vectors of {table.dim} numbers")
+
+
+def model_and_pictures(source: str, data: str | None, backbone: str | None) -> tuple[str, str]:
+    """The name or folder of the model, and the pictures, in one of the two forms.
+
+    >>> model_and_pictures("photos", None, "resnet50")
+    ('resnet50', 'photos')
+    """
+    if backbone is None and data is not None:
+        return source, data
+    if backbone is not None and data is None:
+        return backbone, source
+    if backbone is None:
+        raise ValueError(
+            "DATA: expected the pictures to embed after the run, got none; without a run: "
+            f"kinspace embed --backbone tf_efficientnet_lite0 {source} -o TABLE"
+        )
+    raise ValueError(f"--backbone: expected without a run, got RUN {source!r} and DATA {data!r}")

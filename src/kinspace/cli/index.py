@@ -1,4 +1,4 @@
-"""kinspace index RUN [DATA]."""
+"""kinspace index RUN [DATA], or --backbone NAME DATA."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, ImageBatch, LoaderWorkers, RunFolder
+from kinspace.cli.options import Device, ImageBatch, LoaderWorkers
 from kinspace.cli.progress import progress
+from kinspace.cli.sources import (
+    BackboneOption,
+    BackboneWeights,
+    RunOrData,
+    RunOut,
+    SkipBadPictures,
+    Unlabeled,
+    load_pictures,
+    open_run_or_backbone,
+)
 
 if TYPE_CHECKING:
     from kinspace.inference import Thresholds
@@ -19,12 +29,20 @@ BACKEND_OF = {"kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
 
 
 def index_command(  # noqa: PLR0913 - every option of the command is a parameter
-    run: RunFolder,
+    source: RunOrData,
     data: Annotated[
         str | None,
         typer.Argument(metavar="DATA", help="Pictures of the gallery. Default: the run's data."),
     ] = None,
-    backend: Annotated[str, typer.Option(help="exact, faiss or milvus.")] = "exact",
+    *,
+    backbone: BackboneOption = None,
+    weights: BackboneWeights = None,
+    out: RunOut = None,
+    unlabeled: Unlabeled = False,
+    skip_bad: SkipBadPictures = False,
+    search: Annotated[
+        str, typer.Option("--backend", help="Search with exact, faiss or milvus.")
+    ] = "exact",
     kind: Annotated[
         str | None, typer.Option(help="Index type, with --backend faiss: hnsw or ivf_pq.")
     ] = None,
@@ -45,30 +63,47 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Build the search gallery of a run and set its thresholds.
 
-    The thresholds are set on the run's validation classes.
+    The thresholds are set on the run's validation classes. With --backbone a run folder is made of
+    the pictures, without training and with or without classes; its thresholds are set on half of
+    the classes.
     """
     with user_errors():
-        options = _backend_options(backend, {"kind": kind, "uri": uri, "name": name})
+        options = _backend_options(search, {"kind": kind, "uri": uri, "name": name})
         from kinspace._core.checks import plural
         from kinspace.inference import gallery_recall, index_run
 
         with progress("embedding") as display:
+            if backbone is not None and data is not None:
+                raise ValueError(f"DATA: expected one with --backbone, got {source!r} and {data!r}")
+            run = open_run_or_backbone(
+                source,
+                display,
+                backbone=backbone,
+                weights=weights,
+                out=out,
+                unlabeled=unlabeled,
+                skip_bad=skip_bad,
+                device=device,
+            )
+            pictures = data and load_pictures(data, display, unlabeled=unlabeled, skip_bad=skip_bad)
             model = index_run(
                 run,
-                data,
-                backend=backend,
+                pictures,
+                backend=search,
                 options=options,
                 device=device,
                 progress=display.count,
                 batch_size=batch,
                 workers=workers,
             )
-        pictures = plural(len(model.table), "picture")
-        typer.echo(f"{run}: a gallery of {pictures}, searched by {backend}")
-        if backend != "exact":
+        count = plural(len(model.table), "picture")
+        typer.echo(f"{run.folder}: a gallery of {count}, searched by {search}")
+        if search != "exact":
             recall, queries = gallery_recall(model)
             typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")
-        print_thresholds(model.thresholds)
+        print_thresholds(model.thresholds, labeled=model.table.labels is not None)
+        if backbone is not None:
+            typer.echo(f"next: kinspace serve {run.folder}")
 
 
 def _backend_options(backend: str, given: dict[str, str | None]) -> dict[str, Any]:
@@ -83,10 +118,11 @@ def _backend_options(backend: str, given: dict[str, str | None]) -> dict[str, An
     return options
 
 
-def print_thresholds(found: Thresholds | None) -> None:
+def print_thresholds(found: Thresholds | None, *, labeled: bool) -> None:
     """Print the thresholds and their rates."""
     if found is None:
-        typer.echo("no thresholds: the run has no validation classes in this data")
+        why = "the run has no validation classes in this data" if labeled else "no classes"
+        typer.echo(f"no thresholds: {why}")
         return
     typer.echo(
         f"same kind from cosine {found.same:.3f} on: {found.tmr:.1%} of true and "

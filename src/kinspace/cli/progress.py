@@ -21,7 +21,7 @@ class Display:
 
     def status(self, text: str) -> None:
         """Show the step under way."""
-        self._bars.update(self._bars.task_ids[0], description=f"{text} ...")
+        self._bars.update(self._bars.task_ids[0], description=f"{text} ...", completed=0)
 
     def count(self, done: int, total: int) -> None:
         """Show how many items of the total are done."""

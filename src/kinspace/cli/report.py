@@ -1,4 +1,4 @@
-"""kinspace report RUN|TABLE."""
+"""kinspace report RUN|TABLE, or --backbone NAME DATA."""
 
 from __future__ import annotations
 
@@ -8,15 +8,34 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, EvaluatedData, Seed, Source
+from kinspace.cli.options import Device, EvaluatedData, Seed
 from kinspace.cli.progress import progress
+from kinspace.cli.sources import (
+    BackboneOption,
+    BackboneWeights,
+    SkipBadPictures,
+    Unlabeled,
+    open_run_or_backbone,
+)
 
 __all__ = ["report_command"]
 
 
-def report_command(
-    source: Source,
+def report_command(  # noqa: PLR0913 - every option of the command is a parameter
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|TABLE|DATA",
+            help="Run folder, or vectors: .npz, .npy with a .csv, .safetensors or .parquet; with "
+            "--backbone the pictures.",
+        ),
+    ],
     data: EvaluatedData = None,
+    *,
+    backbone: BackboneOption = None,
+    weights: BackboneWeights = None,
+    unlabeled: Unlabeled = False,
+    skip_bad: SkipBadPictures = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", file_okay=False, help="Output folder. Default: RUN/report."),
@@ -30,12 +49,23 @@ def report_command(
     """Write an HTML report on a run or a table of vectors.
 
     The page needs neither a network nor other files. Figures and numbers are also written as files.
+    With --backbone a run folder is made of the pictures first, without training. Of pictures
+    without classes the page shows the map, neighbors and near-duplicates.
     """
     with user_errors(), progress() as display:
         from kinspace.report import write_report
 
-        page = write_report(
+        run = backbone and open_run_or_backbone(
             source,
+            display,
+            backbone=backbone,
+            weights=weights,
+            unlabeled=unlabeled,
+            skip_bad=skip_bad,
+            device=device,
+        )
+        page = write_report(
+            run or source,
             data,
             out=out,
             checked=not skip_check,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from kinspace.cli.errors import user_errors
 from kinspace.cli.options import Device, IndexedRun, Json
 
 if TYPE_CHECKING:
-    from kinspace.inference import Verdict
+    from kinspace.inference import Neighbor, Verdict
 
 __all__ = ["search_command"]
 
@@ -29,29 +30,47 @@ def search_command(
 ) -> None:
     """Search a gallery with a picture and classify the picture.
 
-    The class is decided by the votes of the neighbors, or unknown if none is similar enough.
+    The class is decided by the votes of the neighbors, or unknown if none is similar enough. In a
+    gallery without classes the neighbors alone are printed.
     """
     with user_errors():
         from kinspace.inference import load
 
-        verdict = load(run, device).classify(picture, k)
-    if as_json:
-        typer.echo(json.dumps(asdict(verdict), indent=2))
+        model = load(run, device)
+        labeled = model.table.labels is not None
+        found = model.classify(picture, k) if labeled else model.search(picture, k)
+    if as_json and isinstance(found, list):
+        typer.echo(json.dumps({"neighbors": [asdict(near) for near in found]}, indent=2))
+    elif isinstance(found, list):
+        print_neighbors(found)
+    elif as_json:
+        typer.echo(json.dumps(asdict(found), indent=2))
     else:
-        print_verdict(verdict)
+        print_neighbors(found.neighbors)
+        print_verdict(found)
+
+
+def print_neighbors(neighbors: Sequence[Neighbor]) -> None:
+    """Print the neighbors as a table; columns that say nothing of this gallery are left out."""
+    shown = {
+        "similarity": [f"{near.similarity:.3f}" for near in neighbors],
+        "class": [near.class_name for near in neighbors],
+        "picture": [near.id for near in neighbors],
+        "same kind": [{True: "yes", False: "no", None: ""}[near.same] for near in neighbors],
+    }
+    shown = {name: cells for name, cells in shown.items() if any(cells)}
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("", justify="right")
+    for name in shown:
+        table.add_column(name, justify="right" if name == "similarity" else "left")
+    for place, cells in enumerate(zip(*shown.values(), strict=True), 1):
+        table.add_row(str(place), *cells)
+    Console(markup=False, highlight=False).print(table)
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """Print the neighbors as a table and the class."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("", "similarity", "class", "picture", "same kind"):
-        table.add_column(column, justify="right" if column in ("", "similarity") else "left")
-    words = {True: "yes", False: "no", None: ""}
-    for place, near in enumerate(verdict.neighbors, 1):
-        cells = (str(place), f"{near.similarity:.3f}", near.class_name, near.id, words[near.same])
-        table.add_row(*cells)
+    """Print the class."""
     console = Console(markup=False, highlight=False)
-    console.print(table)
     if verdict.class_name == verdict.best:
         console.print(f"{verdict.class_name}, {verdict.confidence:.0%} of the votes")
     else:

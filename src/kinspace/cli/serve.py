@@ -1,4 +1,4 @@
-"""kinspace serve RUN."""
+"""kinspace serve RUN, or --backbone NAME DATA."""
 
 from __future__ import annotations
 
@@ -7,14 +7,35 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, GalleryData, ImageBatch, IndexedRun
+from kinspace.cli.options import Device, GalleryData, ImageBatch
+from kinspace.cli.progress import progress
+from kinspace.cli.sources import (
+    BackboneOption,
+    BackboneWeights,
+    RunOut,
+    SkipBadPictures,
+    Unlabeled,
+    open_run_or_backbone,
+)
 
 __all__ = ["serve_command"]
 
 
 def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
-    run: IndexedRun,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|DATA",
+            help="Run folder with a gallery (see kinspace index); with --backbone the pictures.",
+        ),
+    ],
     data: GalleryData = None,
+    *,
+    backbone: BackboneOption = None,
+    weights: BackboneWeights = None,
+    out: RunOut = None,
+    unlabeled: Unlabeled = False,
+    skip_bad: SkipBadPictures = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     token: Annotated[
@@ -44,9 +65,11 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Serve a gallery as a web page with a JSON API.
 
-    The API is documented at /docs on the server.
+    With --backbone a run folder and its gallery are made of the pictures first, without training;
+    the next time they are there. The API is documented at /docs on the server.
     """
     with user_errors(interrupted="stopped"):
+        from kinspace.inference import index_run
         from kinspace.server import ServerSettings, serve
         from kinspace.server.server_settings import LOCAL_HOSTS
 
@@ -58,8 +81,23 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
             queue_size=queue,
             batch_size=batch,
         )
+        with progress() as display:
+            run = open_run_or_backbone(
+                source,
+                display,
+                backbone=backbone,
+                weights=weights,
+                out=out,
+                unlabeled=unlabeled,
+                skip_bad=skip_bad,
+                device=device,
+            )
+            if backbone is not None:
+                display.print(f"run folder: {run.folder}")
+                if not run.indexed:
+                    index_run(run, device=device)
         serve(
-            run,
+            run.folder,
             data,
             address=(host, port),
             settings=settings,

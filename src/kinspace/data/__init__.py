@@ -14,7 +14,7 @@ from kinspace.data.archives import from_archive
 from kinspace.data.cache import PictureCache, cache_in_memory, cache_on_disk
 from kinspace.data.csv_table import from_table
 from kinspace.data.dataloader import Batch, CachedLoader, PictureLoader, sequential_batches
-from kinspace.data.dataset import Attributes, Dataset, from_names
+from kinspace.data.dataset import Attributes, Dataset, from_names, unlabeled
 from kinspace.data.folder import from_folder
 from kinspace.data.in_memory import digits_dataset, from_arrays, moths_dataset
 from kinspace.data.load import load_dataset
@@ -68,5 +68,6 @@ __all__ = [
     "sequential_batches",
     "stratified",
     "train_transform",
+    "unlabeled",
     "zero_shot",
 ]

@@ -21,7 +21,7 @@ from PIL import Image
 
 from kinspace._core.checks import first_few
 from kinspace.data.csv_table import read_table, require_files, table_dataset
-from kinspace.data.dataset import Dataset, from_names
+from kinspace.data.dataset import Dataset, from_names, unlabeled
 from kinspace.data.layout import find_layout, is_ignored, part_name
 from kinspace.data.pictures import UnreadablePicture, decode, size_and_time
 
@@ -120,8 +120,8 @@ def is_archive(path: Path) -> bool:
     return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
 
 
-def from_archive(archive: str | Path) -> Dataset:
-    """The pictures in an archive.
+def from_archive(archive: str | Path, *, labeled: bool | None = None) -> Dataset:
+    """The pictures in an archive. labeled: as for `from_folder`.
 
     >>> import io
     >>> from tempfile import TemporaryDirectory
@@ -144,7 +144,7 @@ def from_archive(archive: str | Path) -> Dataset:
             tables = _tables(list(members))
             if len(tables) == 1:
                 raw = read_member(opened, members[tables[0]])
-                return _from_table(archive, tables[0], raw, members)
+                return _from_table(archive, tables[0], raw, members, labeled=labeled)
     except _BROKEN as error:
         raise ValueError(
             f"{archive}: expected a zip or tar archive, got one that cannot be read: {error}"
@@ -157,8 +157,10 @@ def from_archive(archive: str | Path) -> Dataset:
     depth = _around(list(members))
     files = [PurePosixPath(*path.parts[depth:]) for path in members]
     below = [PurePosixPath(*path.parts[depth:]) for path in folders if len(path.parts) > depth]
-    layout = find_layout(files, below, where=str(archive))
+    layout = find_layout(files, below, where=str(archive), labeled=labeled)
     pictures = ArchivePictures(archive, list(members.values()))
+    if layout.classes is None:
+        return unlabeled(pictures, name=_stem(archive))
     return from_names(pictures, layout.classes, parts=layout.parts, name=_stem(archive))
 
 
@@ -210,10 +212,15 @@ def _tables(files: Sequence[PurePosixPath]) -> list[PurePosixPath]:
 
 
 def _from_table(
-    archive: Path, member: PurePosixPath, raw: bytes, members: Mapping[PurePosixPath, str]
+    archive: Path,
+    member: PurePosixPath,
+    raw: bytes,
+    members: Mapping[PurePosixPath, str],
+    *,
+    labeled: bool | None,
 ) -> Dataset:
     where = f"{archive}/{member}"
-    table = read_table(raw, where=where)
+    table = read_table(raw, where=where, labeled=labeled)
     paths = [PurePosixPath(posixpath.normpath(member.parent / path)) for path in table.paths]
     require_files([str(path) for path in paths if path not in members], len(paths), where)
     pictures = ArchivePictures(archive, [members[path] for path in paths])

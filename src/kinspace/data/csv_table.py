@@ -1,7 +1,7 @@
 """Pictures listed in a CSV or TSV table.
 
     path                 of the picture, relative to the table's folder
-    label                its class
+    label                its class; without this column the data set has no classes
     split   (optional)   its official part: train, val, test
     role    (optional)   query or gallery, for pictures of the test part
     others  (optional)   attributes: numbers from 0 to 1, or words, which become one column each,
@@ -22,12 +22,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kinspace._core.checks import first_few
-from kinspace.data.dataset import Attributes, Dataset, from_names, natural_order
+from kinspace.data.dataset import Attributes, Dataset, from_names, natural_order, unlabeled
 from kinspace.data.layout import PARTS, part_name
 from kinspace.data.pictures import FilePictures, Pictures
 
@@ -51,16 +52,18 @@ class Table:
     """The columns of a table, one entry per picture."""
 
     paths: tuple[str, ...]
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] | None
     parts: tuple[str, ...] | None = None
     attributes: Attributes | None = None
 
 
-def from_table(file: str | Path, *, attributes: Sequence[str] | None = None) -> Dataset:
+def from_table(
+    file: str | Path, *, attributes: Sequence[str] | None = None, labeled: bool | None = None
+) -> Dataset:
     r"""The pictures listed in a table; see the module for its columns.
 
     attributes: the columns to take as attributes; by default all that are not path, label, split
-    or role.
+    or role. labeled: False: the column label is not read; True: it has to be there.
 
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image
@@ -77,7 +80,7 @@ def from_table(file: str | Path, *, attributes: Sequence[str] | None = None) -> 
         raw = file.read_bytes()
     except OSError as error:
         raise ValueError(f"{file}: expected a table, got {error.strerror!r}") from None
-    table = read_table(raw, where=str(file), attributes=attributes)
+    table = read_table(raw, where=str(file), attributes=attributes, labeled=labeled)
     paths = [file.parent / path for path in table.paths]
     require_files([str(path) for path in paths if not _is_there(path)], len(paths), str(file))
     return table_dataset(table, FilePictures(paths, root=file.parent), name=file.stem)
@@ -85,19 +88,28 @@ def from_table(file: str | Path, *, attributes: Sequence[str] | None = None) -> 
 
 def table_dataset(table: Table, pictures: Pictures, *, name: str) -> Dataset:
     """A table and its pictures as a data set."""
-    return from_names(
-        pictures, table.labels, parts=table.parts, attributes=table.attributes, name=name
-    )
+    rest: dict[str, Any] = {"parts": table.parts, "attributes": table.attributes, "name": name}
+    if table.labels is None:
+        return unlabeled(pictures, **rest)
+    return from_names(pictures, table.labels, **rest)
 
 
-def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = None) -> Table:
+def read_table(
+    raw: bytes,
+    *,
+    where: str,
+    attributes: Sequence[str] | None = None,
+    labeled: bool | None = None,
+) -> Table:
     r"""The table in these bytes; `where` is its file's name.
 
     >>> read_table(b"label;path;split\nluna;1.jpg;train\n", where="moths.csv")
     Table(paths=('1.jpg',), labels=('luna',), parts=('train',), attributes=None)
     """
     columns = _columns(_text(raw, where), where)
-    for name in ("path", "label"):
+    if labeled is None:  # a column "class" or "Label name" is more likely a mistake than none
+        labeled = set(columns) != {"path"}
+    for name in ("path", "label") if labeled else ("path",):
         _require_column(name, columns, where)
         empty = [str(row) for row, cell in enumerate(columns[name], 1) if not cell]
         if empty:
@@ -111,7 +123,7 @@ def read_table(raw: bytes, *, where: str, attributes: Sequence[str] | None = Non
         _require_column(name, columns, where)
     return Table(
         tuple(columns["path"]),
-        tuple(columns["label"]),
+        tuple(columns["label"]) if labeled else None,
         _parts(columns, where),
         parse_attributes({name: columns[name] for name in extra}, where=where),
     )

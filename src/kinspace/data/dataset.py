@@ -1,7 +1,8 @@
-"""One type for every set of labeled pictures.
+"""One type for every set of pictures, labeled or not.
 
-A data set always has all of its classes: labels are 0 .. C-1 and each occurs. A part of it is a
-data set again, its classes renumbered in the old order.
+A labeled data set always has all of its classes: labels are 0 .. C-1 and each occurs. A part of it
+is a data set again, its classes renumbered in the old order. An unlabeled data set has no classes,
+and the label of each picture is -1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from torch.utils import data
 from kinspace._core.checks import plural
 from kinspace.data.pictures import Pictures, PictureSubset
 
-__all__ = ["Attributes", "Dataset", "from_names", "natural_order"]
+__all__ = ["NO_LABEL", "Attributes", "Dataset", "from_names", "natural_order", "unlabeled"]
+
+NO_LABEL = -1  # of each picture of a data set without classes
 
 
 @dataclass(frozen=True, eq=False)  # tensors have no single answer to ==
@@ -46,7 +49,10 @@ class Attributes:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(data.Dataset[tuple[Any, int, int]]):
-    """Labeled pictures. `dataset[i]` is (image, label, i), the image after the transform.
+    """Pictures, labeled or not. `dataset[i]` is (image, label, i), the image after the transform.
+
+    Without class_names the data set is unlabeled: `labeled` is False, `num_classes` 0, and each
+    label is -1. It can be embedded, searched and reported on; training and evaluation need classes.
 
     parts: for each picture the official part it is in ("train", "test", "query", "gallery", ...).
     parents: for each class the number of its group in parent_names (genus, product kind).
@@ -74,8 +80,9 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
 
     def __repr__(self) -> str:
         """One line, without the thousands of labels and names."""
-        count, classes = len(self.pictures), len(self.class_names)
-        words = [f"{plural(count, 'picture')} of {plural(classes, 'class', 'classes')}"]
+        count = plural(len(self.pictures), "picture")
+        kinds = f"of {plural(self.num_classes, 'class', 'classes')}"
+        words = [f"{count} {kinds if self.labeled else 'without classes'}"]
         if self.attributes is not None:
             words.append(f"{len(self.attributes.names)} attributes")
         words += [f"{number:,} {part}" for part, number in Counter(self.parts or ()).items()]
@@ -91,7 +98,13 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
         if not count:
             raise ValueError(f"{self.name}: expected at least one picture, got none")
         present = self.labels.unique()
-        if present.tolist() != list(range(len(self.class_names))):
+        if not self.labeled:
+            if present.tolist() != [NO_LABEL]:
+                raise ValueError(
+                    f"labels: expected {NO_LABEL} for every picture of a data set without class "
+                    f"names, got {int(present[0])} to {int(present[-1])}"
+                )
+        elif present.tolist() != list(range(len(self.class_names))):
             raise ValueError(
                 f"labels: expected all of 0 .. {len(self.class_names) - 1}, one for each class "
                 f"name, got {len(present)} values from {int(present[0])} to {int(present[-1])}"
@@ -115,8 +128,38 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
 
     @property
     def num_classes(self) -> int:
-        """The number of classes."""
+        """The number of classes; 0 for an unlabeled data set."""
         return len(self.class_names)
+
+    @property
+    def labeled(self) -> bool:
+        """Whether the pictures have classes."""
+        return bool(self.class_names)
+
+    def require_labels(self, what: str) -> None:
+        """Raise a ValueError if the pictures have no classes; what: that which needs them.
+
+        >>> from kinspace.data.built_in import digits_dataset
+        >>> digits_dataset().without_labels().require_labels("train")
+        Traceback (most recent call last):
+        ValueError: train expects classes: one folder a class, or a table with a column 'label';
+        'digits' has 1,797 pictures without classes
+        """
+        if not self.labeled:
+            raise ValueError(
+                f"{what} expects classes: one folder a class, or a table with a column 'label'; "
+                f"{self.name!r} has {plural(len(self), 'picture')} without classes"
+            )
+
+    def without_labels(self) -> Dataset:
+        """The same pictures without their classes.
+
+        >>> from kinspace.data.built_in import digits_dataset
+        >>> digits_dataset().without_labels()
+        <Dataset 'digits': 1,797 pictures without classes>
+        """
+        labels = torch.full_like(self.labels, NO_LABEL)
+        return replace(self, labels=labels, class_names=(), parents=None, parent_names=())
 
     def with_transform(self, transform: Callable[[Image.Image], Any] | None) -> Dataset:
         """The same pictures with another transform."""
@@ -128,8 +171,10 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
         if places.dtype == torch.bool:
             raise ValueError("indices: expected numbers, got a mask; pass mask.nonzero().flatten()")
         places = places.long()
-        kept, labels = self.labels[places].unique(return_inverse=True)
-        old = kept.tolist()
+        labels, old = self.labels[places], list[int]()
+        if self.labeled:
+            kept, labels = labels.unique(return_inverse=True)
+            old = kept.tolist()
         attributes = self.attributes
         return replace(
             self,
@@ -185,6 +230,17 @@ def from_names(pictures: Pictures, classes: Sequence[str], **rest: Any) -> Datas
     number = {name: i for i, name in enumerate(names)}
     labels = torch.tensor([number[name] for name in classes], dtype=torch.int64)
     return Dataset(pictures, labels, names, **rest)
+
+
+def unlabeled(pictures: Pictures, **rest: Any) -> Dataset:
+    """A data set without classes.
+
+    >>> import numpy as np
+    >>> from kinspace.data.pictures import ArrayPictures
+    >>> unlabeled(ArrayPictures(np.zeros((3, 8, 8), np.uint8))).num_classes
+    0
+    """
+    return Dataset(pictures, torch.full((len(pictures),), NO_LABEL), (), **rest)
 
 
 def natural_order(name: str) -> tuple[list[str | tuple[int, str]], str]:

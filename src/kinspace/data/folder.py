@@ -1,4 +1,7 @@
-"""A folder of class folders. `kinspace.data.layout` says what is a class and what a picture."""
+"""A folder of class folders, or of pictures without classes.
+
+`kinspace.data.layout` says what is a class and what a picture.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from kinspace.data.dataset import Dataset, from_names
+from kinspace.data.dataset import Dataset, from_names, unlabeled
 from kinspace.data.layout import find_layout, is_ignored
 from kinspace.data.pictures import FilePictures
 
 __all__ = ["from_folder"]
 
 
-def from_folder(folder: str | Path) -> Dataset:
+def from_folder(folder: str | Path, *, labeled: bool | None = None) -> Dataset:
     """The pictures of a folder, one class per folder in it, by path; classes in natural order.
+
+    labeled: False: the folders are no classes, and the data set has none; by default it has none
+    if all pictures lie directly in the folder.
 
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image
@@ -35,9 +41,12 @@ def from_folder(folder: str | Path) -> Dataset:
     folders: list[PurePosixPath] = []
     for path, is_folder in _walk(root, ()):
         (folders if is_folder else files).append(PurePosixPath(path.relative_to(root)))
-    layout = find_layout(files, folders, where=str(root))
+    layout = find_layout(files, folders, where=str(root), labeled=labeled)
     pictures = FilePictures([root / path for path in files], root=root)
-    return from_names(pictures, layout.classes, parts=layout.parts, name=root.resolve().name)
+    name = root.resolve().name
+    if layout.classes is None:
+        return unlabeled(pictures, name=name)
+    return from_names(pictures, layout.classes, parts=layout.parts, name=name)
 
 
 def _walk(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Path, bool]]:

@@ -2,8 +2,11 @@
 
     photos/<class>/<picture>              one folder a class
     photos/<part>/<class>/<picture>       official parts above: train, test, val, query, gallery
+    photos/<picture>                      no classes: every picture lies directly in the folder
 
-The second reading is taken when every top folder has the name of a part. What lies in folders
+The second reading is taken when every top folder has the name of a part, the third when there are
+no folders. Pictures in folders that are no classes (by date, by camera) are read without classes
+where that is said: `labeled=False`, on the command line --unlabeled. What lies in folders
 within a class folder belongs to the class. Hidden files and those that desktop programs leave
 (names that start with a dot, Thumbs.db, desktop.ini, __MACOSX) are no pictures and are left out;
 every other file is a picture, whatever its extension: if it is not, the check says so.
@@ -36,9 +39,9 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """The class of each file, and its official part where there are parts."""
+    """The class of each file, and its official part where there are parts; None: no classes."""
 
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] | None
     parts: tuple[str, ...] | None
 
 
@@ -61,9 +64,16 @@ def part_name(name: str) -> str | None:
 
 
 def find_layout(
-    files: Sequence[PurePosixPath], folders: Sequence[PurePosixPath], *, where: str
+    files: Sequence[PurePosixPath],
+    folders: Sequence[PurePosixPath],
+    *,
+    where: str,
+    labeled: bool | None = None,
 ) -> Layout:
     """Class and part of each file, from its path below the top; folders: all folders there.
+
+    labeled: False: there are no classes, whatever the folders; True: a file outside of a class
+    folder is an error; None: there are none if there are no folders.
 
     >>> files = [PurePosixPath("train/luna/1.jpg"), PurePosixPath("test/io/2 b.jpg")]
     >>> find_layout(files, [], where="photos")
@@ -74,6 +84,10 @@ def find_layout(
             f"{where}: expected a folder of class folders with pictures in them, got no files; "
             "put the pictures of each class into a folder named after the class"
         )
+    if labeled is None:
+        labeled = bool(folders) or any(len(path.parts) > 1 or _is_table(path) for path in files)
+    if not labeled:
+        return Layout(None, None)
     tops = {path.parts[0] for path in folders} | {p.parts[0] for p in files if len(p.parts) > 1}
     depth = 1 if tops and all(part_name(top) for top in tops) else 0
     _check_loose_files(files, depth, where)
@@ -89,16 +103,21 @@ def _check_loose_files(files: Sequence[PurePosixPath], depth: int, where: str) -
     loose = [path for path in files if len(path.parts) < depth + 2]
     if not loose:
         return
-    tables = [path for path in loose if path.suffix.lower() in (".csv", ".tsv")]
+    tables = [path for path in loose if _is_table(path)]
     advice = (
         f"open the table {str(tables[0])!r} instead, or move it away"
         if tables
-        else "move each picture into a folder named after its class, and other files away"
+        else "move each picture into a folder named after its class, and other files away; or, if "
+        "the folders are no classes, read them without: --unlabeled (labeled=False)"
     )
     raise ValueError(
         f"{where}: expected every picture in a class folder, got {len(loose)} files outside of "
         f"one: {first_few([str(path) for path in loose])}; {advice}"
     )
+
+
+def _is_table(path: PurePosixPath) -> bool:
+    return path.suffix.lower() in (".csv", ".tsv")
 
 
 def _check_empty_classes(

@@ -16,12 +16,14 @@ from kinspace.data.in_memory import BUILT_IN_SETS, Samples, from_samples
 __all__ = ["load_dataset"]
 
 EXPECTED = (
-    "a folder of class folders, a .csv or .tsv table, a zip or tar archive of either, "
-    "NAME:FOLDER for a standard set, or a built-in set"
+    "a folder of class folders or of pictures, a .csv or .tsv table, a zip or tar archive of "
+    "either, NAME:FOLDER for a standard set, or a built-in set"
 )
 
 
-def load_dataset(source: Dataset | Samples | str | os.PathLike[str]) -> Dataset:
+def load_dataset(
+    source: Dataset | Samples | str | os.PathLike[str], *, labeled: bool | None = None
+) -> Dataset:
     """Load a data set by its name or path, or wrap one that is loaded.
 
     "digits", "moths"        the built-in sets; "digits:" where a folder has that name too
@@ -32,32 +34,39 @@ def load_dataset(source: Dataset | Samples | str | os.PathLike[str]) -> Dataset:
     samples                  a map-style data set of (input, label), as of PyTorch
     a `Dataset`              is returned as it is
 
+    labeled: False: without classes, so that folders may be nested in any way; None: a folder whose
+    pictures all lie directly in it, and a table of paths alone, have no classes.
+
     >>> len(load_dataset("digits"))
     1797
     >>> load_dataset("digit")
     Traceback (most recent call last):
     ValueError: cannot open 'digit': no such file or folder; did you mean 'digits'? expected ...
     """
-    if isinstance(source, Dataset):
-        return source
     if isinstance(source, (str, os.PathLike)):
-        return _from_name(os.fspath(source))
-    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
-        return from_samples(source)
+        found = _from_name(os.fspath(source), labeled)
+    elif isinstance(source, Dataset):
+        found = source
+    elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        found = from_samples(source)
+    else:
+        found = None
+    if found is not None:
+        return found.without_labels() if labeled is False and found.labeled else found
     raise ValueError(
         "data: expected a folder or name, a Dataset, or a data set of (input, label), got "
         f"{type(source).__name__}"
     )
 
 
-def _from_name(text: str) -> Dataset:
+def _from_name(text: str, labeled: bool | None) -> Dataset:
     if text.removesuffix(":") in BUILT_IN_SETS:
         return _built_in(text)
     path = Path(text).expanduser()
     if path.is_dir():
-        return from_folder(path)
+        return from_folder(path, labeled=labeled)
     if path.exists():
-        return _from_file(path)
+        return _from_file(path, labeled)
     standard = _standard_sets()
     name, colon, folder = text.partition(":")
     if colon and (name in standard or Path(folder).expanduser().is_dir()):
@@ -75,15 +84,15 @@ def _built_in(text: str) -> Dataset:
     return BUILT_IN_SETS[name]()
 
 
-def _from_file(path: Path) -> Dataset:
+def _from_file(path: Path, labeled: bool | None) -> Dataset:
     if path.suffix.lower() in (".csv", ".tsv"):
-        return from_table(path)
+        return from_table(path, labeled=labeled)
     try:
         archive = is_archive(path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     if archive:
-        return from_archive(path)
+        return from_archive(path, labeled=labeled)
     raise ValueError(f"cannot open {str(path)!r}: got a file of another kind; expected {EXPECTED}")
 
 

@@ -172,6 +172,7 @@ def stratified(dataset: Dataset, fraction: float, *, seed: int) -> Split:
     (1347, 450, 10)
     """
     _fraction("fraction", fraction)
+    dataset.require_labels("stratified")
     counts = dataset.labels.bincount()
     if int(counts.max()) < 2:
         raise ValueError(
@@ -199,6 +200,7 @@ def official(dataset: Dataset) -> Split:
     Traceback (most recent call last):
     ValueError: digits: has no official parts; split it: zero_shot, stratified, ...
     """
+    dataset.require_labels("official")
     if dataset.parts is None:
         raise ValueError(
             f"{dataset.name}: has no official parts; split it: zero_shot, stratified, class_folds"
@@ -225,6 +227,7 @@ def _fraction(name: str, value: float) -> None:
 
 
 def _at_least_classes(dataset: Dataset, least: int) -> None:
+    dataset.require_labels("a split")
     if dataset.num_classes < least:
         raise ValueError(
             f"{dataset.name}: expected at least {least} classes to divide, "

@@ -77,10 +77,10 @@ class CheckResult:
     classes: int
     bad: tuple[UnreadableFile, ...]
     duplicates: tuple[Duplicates, ...] | None  # across classes; None: not searched for
-    repeats: int | None  # pictures that a class holds once more, or nearly
+    repeats: int | None  # pictures that a class, or a set without classes, has once more, or nearly
     singletons: tuple[str, ...]  # classes with one good picture
     emptied: tuple[str, ...]  # classes with none
-    class_sizes: tuple[int, int, int]  # smallest, median, largest
+    class_sizes: tuple[int, int, int] | None  # smallest, median, largest; None: no classes
     gini: (
         float  # of the class sizes: 0 for equal sizes, near 1 where few classes have most pictures
     )
@@ -117,7 +117,8 @@ def check(
     (True, (174, 181, 183), {'L': 1797})
     """
     infos = inspect_pictures(dataset.pictures, workers=workers, progress=progress)
-    labels = [dataset.class_names[label] for label in dataset.labels.tolist()]
+    names = dataset.class_names if dataset.labeled else ("",)  # of -1: the last
+    labels = [names[label] for label in dataset.labels.tolist()]
     good = [index for index, info in enumerate(infos) if isinstance(info, PictureInfo)]
     seen = [info for info in infos if isinstance(info, PictureInfo)]
     across, repeats = _duplicates(dataset, labels, good, seen) if duplicates else (None, None)
@@ -136,7 +137,7 @@ def check(
         repeats=repeats,
         singletons=tuple(name for name in dataset.class_names if counts[name] == 1),
         emptied=tuple(name for name in dataset.class_names if not counts[name]),
-        class_sizes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]),
+        class_sizes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
         gini=_gini(sizes),
         sizes=_sizes(seen) if seen else None,
         modes=dict(Counter(info.mode for info in seen).most_common()),

@@ -27,7 +27,11 @@ def check_table(result: CheckResult) -> RenderableType:
     ...
     nothing is wrong
     """
-    size = f"{plural(result.pictures, 'picture')} in {plural(result.classes, 'class', 'classes')}"
+    size = plural(result.pictures, "picture")
+    if result.classes:
+        size += f" in {plural(result.classes, 'class', 'classes')}"
+    else:
+        size += " without classes"
     parts: list[RenderableType] = [
         Text(f"{result.name}: {size}"),
         _numbers(result),
@@ -63,10 +67,11 @@ def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
     >>> dict(check_facts(check(digits_dataset(), workers=1)))["pictures a class"]
     '174 to 183, median 181'
     """
-    smallest, median, largest = result.class_sizes
-    yield "pictures a class", f"{smallest:,} to {largest:,}, median {median:,}"
-    ratio = f"largest / smallest {largest / smallest:.3g}, " if smallest else ""
-    yield "imbalance", f"{ratio}Gini {result.gini:.2f}"
+    if result.class_sizes is not None:
+        smallest, median, largest = result.class_sizes
+        yield "pictures a class", f"{smallest:,} to {largest:,}, median {median:,}"
+        ratio = f"largest / smallest {largest / smallest:.3g}, " if smallest else ""
+        yield "imbalance", f"{ratio}Gini {result.gini:.2f}"
     if result.sizes is not None:
         sizes = result.sizes
         small, middle, large = (
@@ -85,7 +90,8 @@ def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
     elif result.repeats:
         yield (
             "repeats",
-            f"{plural(result.repeats, 'picture')} nearly like another of the same class",
+            f"{plural(result.repeats, 'picture')} nearly like another"
+            + (" of the same class" if result.classes else ""),
         )
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "SuspectLabel",
     "confused_classes",
     "data_problems",
+    "duplicate_pairs",
     "hidden_groups",
     "near_duplicates",
     "suspect_labels",
@@ -306,18 +307,26 @@ def data_problems(
             for one in groups[:LISTED]
         ],
         "hidden_count": len(groups),
-        **_copies(table, vectors, notes, train, metric),
+        **duplicate_pairs(table, vectors, notes, train=train, metric=metric),
     }
 
 
-def _copies(
+def duplicate_pairs(
     table: EmbeddingTable,
     vectors: Tensor,
     notes: list[str],
-    train: tuple[EmbeddingTable, Tensor] | None,
-    metric: str,
+    *,
+    train: tuple[EmbeddingTable, Tensor] | None = None,
+    metric: str = "cosine",
 ) -> dict[str, Any]:
-    """Near-duplicates, at the first similarity that does not have too many pairs."""
+    """Near-duplicates, at the first similarity that does not have too many pairs.
+
+    The arguments are those of `data_problems`; the table needs no classes.
+
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> duplicate_pairs(EmbeddingTable(x), x, [])["duplicate_count"]
+    1
+    """
     other, theirs = (table, None) if train is None else train
     found: list[Duplicate] = []
     similarity = None

@@ -21,7 +21,7 @@ from kinspace.evaluation.summary import Evaluation, Status, summarize
 from kinspace.inference.run_embeddings import BASELINES, RunEmbeddings
 from kinspace.run import Run, Splits, open_run
 
-__all__ = ["EvaluateOptions", "EvaluatedTables", "evaluate", "evaluate_tables"]
+__all__ = ["EvaluateOptions", "EvaluatedTables", "evaluate", "evaluate_tables", "files_of"]
 
 
 class EvaluateOptions(TypedDict, total=False):
@@ -99,7 +99,7 @@ def evaluate_tables(
     table = source if isinstance(source, EmbeddingTable) else EmbeddingTable.load(source)
     name = "embeddings" if isinstance(source, EmbeddingTable) else Path(source).stem
     found = summarize(table, **({"name": name} | given))
-    return EvaluatedTables(found, {"test": table}, _files_of(table))
+    return EvaluatedTables(found, {"test": table}, files_of(table))
 
 
 def _is_run(source: str | Path) -> bool:
@@ -110,10 +110,12 @@ def _evaluate_run(
     run: Run, data: Any, module: nn.Module | None, options: dict[str, Any]
 ) -> EvaluatedTables:
     splits = run.splits(data)
+    splits.test.require_labels("evaluate")
     status: Status = options.get("status") or (lambda text: None)
     made = RunEmbeddings(run, splits, device=options.get("device"), module=module, status=status)
     tables = {"test": made.table("test")}
-    for by in BASELINES:  # beside the test part, while its pictures are decoded
+    baselines = BASELINES if run.trained else ("pixels",)
+    for by in baselines:  # beside the test part, while its pictures are decoded
         tables[by] = made.table("test", by)
     for name in ("train", "validation"):
         if getattr(splits, name) is not None:
@@ -123,7 +125,7 @@ def _evaluate_run(
         tables["test"],
         train=tables.get("train"),
         validation=tables.get("validation"),
-        baselines={by: tables[by] for by in BASELINES},
+        baselines={by: tables[by] for by in baselines},
         roles=splits.test.parts,
         **({"name": run.folder.resolve().name} | options),
     )
@@ -147,7 +149,7 @@ def _of_training(run: Run) -> list[str]:
     return []
 
 
-def _files_of(table: EmbeddingTable) -> dict[str, Pictures]:
+def files_of(table: EmbeddingTable) -> dict[str, Pictures]:
     """The pictures of a table of vectors, if its paths lead to all of them."""
     paths = [Path(path) for path in table.paths or ()]
     if not paths or not all(path.is_file() for path in paths):

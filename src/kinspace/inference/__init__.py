@@ -1,8 +1,9 @@
-"""A trained model in use: encode, search, classify, embed whole data sets, export to ONNX."""
+"""A model in use: encode, search, classify, embed whole data sets, export to ONNX."""
 
 from kinspace.inference.dataset_embedding import embed_dataset, embed_to_file
 from kinspace.inference.model import EmbeddingModel, load
 from kinspace.inference.onnx import Exported, export_onnx, export_run
+from kinspace.inference.pretrained import pretrained_model, pretrained_run
 from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.search.gallery import gallery_recall, index_run
 from kinspace.search.thresholds import Thresholds, calibrate
@@ -23,4 +24,6 @@ __all__ = [
     "gallery_recall",
     "index_run",
     "load",
+    "pretrained_model",
+    "pretrained_run",
 ]

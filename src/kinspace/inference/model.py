@@ -1,4 +1,4 @@
-"""A trained model at work: encode, compare, search, classify, add.
+"""A model at work: encode, compare, search, classify, add.
 
 Only JSON and safetensors of a run folder are read: no file can run code.
 """
@@ -6,6 +6,8 @@ Only JSON and safetensors of a run folder are read: no file can run code.
 from __future__ import annotations
 
 import math
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from kinspace.data.transforms import TransformSettings, eval_transform, square_t
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference.inputs import as_list, network_input
 from kinspace.models import make_embedder
+from kinspace.models.backbones import find_backbone
 from kinspace.models.weights import take_weights
 from kinspace.run import Run, open_run
 from kinspace.search import Index, Where
@@ -39,12 +42,12 @@ __all__ = ["EmbeddingModel", "chosen_weights", "load", "load_module", "open_mode
 
 @dataclass(eq=False, repr=False)
 class EmbeddingModel:
-    """A run folder in memory; made by `kinspace.load` and `Run.model`.
+    """A run folder or a pretrained backbone in memory; made by `kinspace.load` and `Run.model`.
 
-    module: the network. about: what run.json says. settings: what becomes of a picture before the
-    network, None where the model takes tensors. views: with more than one (`test.views`) a vector
-    is the mean over so many crops of its picture, the same for all. thresholds: None before
-    `kinspace index`.
+    folder: None for a backbone. module: the network. about: what run.json says. settings: what
+    becomes of a picture before the network, None where the model takes tensors. views: with more
+    than one (`test.views`) a vector is the mean over so many crops of its picture, the same for
+    all. thresholds: None before `kinspace index`.
 
     >>> import kinspace
     >>> model = kinspace.load("runs/moths-nra-1")  # doctest: +SKIP
@@ -54,7 +57,7 @@ class EmbeddingModel:
     'luna'
     """
 
-    folder: Path
+    folder: Path | None
     module: nn.Module
     about: Mapping[str, Any]
     settings: TransformSettings | None
@@ -66,9 +69,31 @@ class EmbeddingModel:
     def __repr__(self) -> str:
         """In a line; `module` shows the layers."""
         there = "no" if self.gallery is None else f"{len(self.gallery.table):,}"
-        method = self.about["recipe"]["name"]
-        where = f"{method}, on {self.device}, {there} pictures to search"
-        return f"<EmbeddingModel {self.folder}: {where}>"
+        method = "" if self.folder is None else f"{self.about['recipe']['name']}, "
+        where = f"{method}on {self.device}, {there} pictures to search"
+        return f"<EmbeddingModel {self.where}: {where}>"
+
+    @property
+    def where(self) -> str:
+        """What `load` was given: the path of the run folder, or the name of the backbone."""
+        return self.name if self.folder is None else str(self.folder)
+
+    @property
+    def name(self) -> str:
+        """The name of the run folder, or of the backbone."""
+        if self.folder is not None:
+            return self.folder.resolve().name
+        return str(self.about["recipe"]["model"]["backbone"])
+
+    @property
+    def run(self) -> Run:
+        """The run; a ValueError for a backbone, which has none."""
+        if self.folder is None:
+            raise ValueError(
+                f"{self.name}: expected a run folder, got a backbone; make one of your pictures: "
+                f"kinspace index --backbone {self.name} DATA"
+            )
+        return Run(self.folder)
 
     @property
     def transform(self) -> Callable[[Image.Image], Tensor] | None:
@@ -94,9 +119,9 @@ class EmbeddingModel:
 
     def _gallery(self) -> Gallery:
         if self.gallery is None:
+            make = f"kinspace index {self.folder}" if self.folder else "model.add(images)"
             raise ValueError(
-                f"{self.folder}: expected a gallery to search in, got none; make one with: "
-                f"kinspace index {self.folder}"
+                f"{self.where}: expected a gallery to search in, got none; make one with: {make}"
             )
         return self.gallery
 
@@ -205,29 +230,30 @@ class EmbeddingModel:
         known = limit is None or near[0].similarity >= limit
         return Verdict(best if known else UNKNOWN, share, best, near[0].similarity, tuple(near))
 
-    def add(self, images: Any, labels: str | Sequence[str]) -> list[Added]:
+    def add(self, images: Any, labels: str | Sequence[str] | None = None) -> list[Added]:
         """Put pictures into the gallery, of new classes too, without training.
 
-        labels: the class name of each picture, or one for all. Says for each class which other one
-        is nearest and whether the two are confusable. `save_gallery` makes it lasting.
+        labels: the class name of each picture, or one for all; None where the gallery has no
+        classes. Says for each class which other one is nearest and whether the two are confusable.
+        The first pictures given to a backbone are its gallery. `save_gallery` makes it lasting.
         """
         asked = as_list(images, pictures=self.settings is not None)
-        names = [labels] * len(asked) if isinstance(labels, str) else list(labels)
-        if len(names) != len(asked) or not all(isinstance(name, str) and name for name in names):
-            raise ValueError(
-                f"labels: expected {len(asked)} class names, one a picture, or one for all, "
-                f"got {labels!r}"
-            )
+        names = None if labels is None else _class_names(labels, len(asked))
         paths = [
             str(Path(image).absolute()) if isinstance(image, (str, Path)) else None
             for image in asked
         ]
         limit = None if self.thresholds is None else self.thresholds.known
+        if self.gallery is None and self.folder is None:
+            first = Gallery.of_pictures(self.encode(asked), names, paths, device=self.device)
+            self.gallery = first
+            counts = Counter(names or ())
+            return [Added(name, n, True, None, None, None) for name, n in counts.items()]
         return self._gallery().add(self.encode(asked), names, paths, limit)
 
     def save_gallery(self) -> None:
         """Write the gallery, with what was added, to the run folder."""
-        self._gallery().save(self.folder)
+        self._gallery().save(self.run.folder)
 
     def _one(self, image: Any) -> NDArray[np.float32]:
         vectors = self.encode(image)
@@ -238,21 +264,47 @@ class EmbeddingModel:
 
 
 def load(
-    run_folder: str | Path,
+    name_or_folder: str | Path,
     device: str | torch.device | None = None,
     *,
     model: nn.Module | None = None,
+    weights: str | Path | None = None,
 ) -> EmbeddingModel:
-    """The model of a run, with its gallery and thresholds where `kinspace index` has made them.
+    """The model of a run, or a pretrained backbone by its name, without training.
 
-    The folder may have been moved. device: by default a GPU if there is one. model: a module like
-    the one a run was trained with, where it was your own; the folder has its weights alone.
+    A run's comes with its gallery and thresholds where `kinspace index` has made them; the folder
+    may have been moved. A backbone's embeddings are its pooled features at length 1, and it has no
+    gallery until `add`. device: by default a GPU if there is one. model: a module like the one a
+    run was trained with, where it was your own; the folder has its weights alone. weights: a
+    safetensors file for a backbone, in place of its pretrained weights.
 
+    >>> model = load("tf_efficientnet_lite0")  # doctest: +SKIP
+    >>> model.similarity("a.jpg", "b.jpg")  # doctest: +SKIP
+    array([[0.83]], dtype=float32)
     >>> load("runs/nothing")
     Traceback (most recent call last):
-    ValueError: runs/nothing: expected a run folder, got no such folder
+    ValueError: runs/nothing: expected a run folder or the name of a backbone, got neither...
     """
-    return open_model(open_run(run_folder), device, model)
+    if Path(name_or_folder).exists():
+        if weights is not None:
+            raise ValueError(
+                f"weights: expected with the name of a backbone, got it with {name_or_folder}"
+            )
+        return open_model(open_run(name_or_folder), device, model)
+    from kinspace.inference.pretrained import pretrained_model
+
+    name = str(name_or_folder)
+    problem = "no such folder" if isinstance(name_or_folder, Path) or os.sep in name else None
+    if problem is None:
+        try:
+            find_backbone(name)
+        except ValueError as error:
+            problem = str(error)
+    if problem is not None:
+        raise ValueError(
+            f"{name}: expected a run folder or the name of a backbone, got neither: {problem}"
+        )
+    return pretrained_model(name, weights=weights, device=device)
 
 
 def open_model(
@@ -314,6 +366,16 @@ def _new_module(config: Any, folder: Path) -> nn.Module:
         return make_embedder(config)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / 'run.json'}: model: {error}") from None
+
+
+def _class_names(labels: str | Sequence[str], count: int) -> list[str]:
+    """A class name for each of so many pictures."""
+    names = [labels] * count if isinstance(labels, str) else list(labels)
+    if len(names) != count or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(
+            f"labels: expected {count} class names, one a picture, or one for all, got {labels!r}"
+        )
+    return names
 
 
 def _as_vectors(given: Any) -> Tensor | None:

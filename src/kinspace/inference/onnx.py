@@ -29,6 +29,7 @@ from kinspace.data import load_dataset
 from kinspace.data.transforms import TransformSettings, view_crops
 from kinspace.inference.inputs import as_list, network_input
 from kinspace.inference.model import EmbeddingModel, load
+from kinspace.run import load_run_data
 
 __all__ = ["Exported", "export_onnx", "export_run"]
 
@@ -91,8 +92,8 @@ def export_run(
     them are compared, evenly spaced.
     """
     model = run if isinstance(run, EmbeddingModel) else load(run, "cpu")
-    target = model.folder / "model.onnx" if file is None else Path(file)
-    pictures = load_dataset(model.about["data"] if data is None else data).pictures
+    target = model.run.folder / "model.onnx" if file is None else Path(file)
+    pictures = (load_run_data(model.about) if data is None else load_dataset(data)).pictures
     step = max(1, len(pictures) // count)
     some = [pictures.read(row) for row in range(0, len(pictures), step)][:count]
     return Exported(target, export_onnx(model, target, some), len(some))

@@ -59,7 +59,7 @@ class RunEmbeddings:
     def table(self, part: str = "test", by: str = "model") -> EmbeddingTable:
         """The embeddings of a part, read from the run folder if they are there; see `Run`."""
         checks.choice("part", part, (*PARTS, "all"))
-        checks.choice("by", by, tuple(WEIGHTS))
+        checks.choice("by", by, tuple(WEIGHTS) if self.run.trained else ("model", "pixels"))
         if part == "all":
             return self._whole(by)
         dataset: Dataset | None = getattr(self.splits, part)

@@ -8,8 +8,8 @@ from kinspace import __version__
 from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace.evaluation.comparison import Comparison
 from kinspace.evaluation.summary import MEASURES
-from kinspace.report.page import render, save_plots
 from kinspace.report.plots import curves, recall_by_k
+from kinspace.report.rendering import render, save_plots
 from kinspace.run import Run
 
 __all__ = ["write_comparison"]

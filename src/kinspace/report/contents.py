@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from kinspace import __version__
 from kinspace._core.checks import plural
+from kinspace.data.pictures import Pictures
 from kinspace.data.validation import CheckResult
 from kinspace.data.validation_report import check_facts, check_verdict
 from kinspace.evaluation.evaluator import EvaluatedTables
@@ -18,9 +19,10 @@ from kinspace.report.figures import Plot
 from kinspace.report.plots import LABELS
 from kinspace.report.retrieval_examples import RetrievalExample, retrieval_examples
 from kinspace.report.verdict import percent, verdict
+from kinspace.run import Run
 from kinspace.web import data_uri, map_script, thumbnail_jpeg
 
-__all__ = ["contents"]
+__all__ = ["contents", "duplicate_rows", "map_contents", "picture_uri", "run_facts"]
 
 SHOWN = 12  # suspects, duplicates and hidden groups, each with pictures
 ROWS = 200  # classes in the table; the files beside the page have all
@@ -47,16 +49,12 @@ def contents(
         "title": evaluation.name,
         "data": about.get("data", "vectors"),
         "method": about.get("recipe", {}).get("name"),
-        "verdict": verdict(evaluation, unseen=unseen),
+        "verdict": verdict(evaluation, unseen=unseen, trained=not found.run or found.run.trained),
         "tiles": list(_tiles(evaluation)),
         "measures": [one for one in MEASURES.items() if one[0] in evaluation.retrieval["model"]],
         "labels": LABELS,
         "plots": plots,
-        "map": {
-            "json": _script(drawn_map),
-            "note": _map_note(drawn_map),
-            "script": map_script(),
-        },
+        "map": map_contents(drawn_map),
         "examples": _examples(found),
         "confused": evaluation.problems["confused"][:SHOWN],
         "classes": rows[:ROWS],
@@ -65,7 +63,7 @@ def contents(
             evaluation.by_attribute.items(), key=lambda item: item[1]["recall@1"]
         )[:ROWS],
         "suspects": _suspects(found),
-        "duplicates": _duplicates(found),
+        "duplicates": duplicate_rows(evaluation.problems, found.pictures),
         "hidden": _hidden(found),
         "warnings": [row for row in (found.run.metrics if found.run else []) if "warning" in row],
         "facts": list(_facts(found)),
@@ -74,6 +72,11 @@ def contents(
         "recipe": _recipe(found),
         "version": __version__,
     }
+
+
+def map_contents(drawn_map: dict[str, Any]) -> dict[str, str]:
+    """What the template of the map shows."""
+    return {"json": _script(drawn_map), "note": _map_note(drawn_map), "script": map_script()}
 
 
 def _script(value: dict[str, Any]) -> str:
@@ -85,7 +88,8 @@ def _map_note(data: dict[str, Any]) -> str:
     if len(data["ids"]) < data["of"]:
         return f"A random {len(data['ids']):,} of {data['of']:,} pictures, placed by t-SNE."
     pictures = plural(data["of"], "picture")
-    return f"All {pictures}, placed by t-SNE. Colors show the class."
+    colors = " Colors show the class." if data["names"] else ""
+    return f"All {pictures}, placed by t-SNE.{colors}"
 
 
 def _classes_title(count: int) -> str:
@@ -111,8 +115,12 @@ def _classes(e: Evaluation) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["recall@1"], -row["count"], row["class"]))
 
 
-def _uri(found: EvaluatedTables, index: int, *, part: str = "test", side: int = 144) -> str | None:
-    pictures = found.pictures.get(part)
+def _uri(found: EvaluatedTables, index: int, *, side: int = 144) -> str | None:
+    return picture_uri(found.pictures.get("test"), index, side=side)
+
+
+def picture_uri(pictures: Pictures | None, index: int, *, side: int = 144) -> str | None:
+    """A small picture as a part of the page; None where there are no pictures."""
     return None if pictures is None else data_uri(thumbnail_jpeg(pictures, index, side=side))
 
 
@@ -164,15 +172,18 @@ def _suspects(found: EvaluatedTables) -> list[dict[str, Any]]:
     return listed
 
 
-def _duplicates(found: EvaluatedTables) -> list[dict[str, Any]]:
-    part = found.evaluation.problems["duplicates_within"]
+def duplicate_rows(
+    problems: Mapping[str, Any], pictures: Mapping[str, Pictures]
+) -> list[dict[str, Any]]:
+    """The near-duplicates, each with its two pictures."""
+    first, second = pictures.get("test"), pictures.get(problems["duplicates_within"])
     return [
         one
         | {
-            "first_uri": _uri(found, one["first"]),
-            "second_uri": _uri(found, one["second"], part=part),
+            "first_uri": picture_uri(first, one["first"]),
+            "second_uri": picture_uri(second, one["second"]),
         }
-        for one in found.evaluation.problems["duplicates"][:SHOWN]
+        for one in problems["duplicates"][:SHOWN]
     ]
 
 
@@ -197,12 +208,21 @@ def _facts(found: EvaluatedTables) -> Iterator[tuple[str, str]]:
     yield "dimensions", f"{found.test.dim:,}"
     if found.run is None:
         yield "seed", f"{found.evaluation.seed} (of the evaluation)"
-        return
-    about, results = found.run.about, found.run.results
-    yield "split", str(about["split"])
+    else:
+        yield from run_facts(found.run)
+
+
+def run_facts(run: Run) -> Iterator[tuple[str, str]]:
+    """Split, model, training and versions of a run."""
+    about, results = run.about, run.results
     model = about["model"]
-    yield "model", model if isinstance(model, str) else str(model["backbone"]["name"])
-    if results:
+    name = model if isinstance(model, str) else str(model["backbone"]["name"])
+    if not run.trained:
+        yield "model", f"{name}, pretrained, without training"
+    else:
+        yield "split", str(about["split"])
+        yield "model", name
+    if results and run.trained:
         yield (
             "steps",
             f"{results['steps']:,}; the weights of step {results['selected_step']:,} are used",

@@ -68,17 +68,18 @@ def map_data(
 ) -> dict[str, Any]:
     """The data of the page's map: positions, classes, names, neighbors and a sheet of pictures.
 
-    Of a table with more rows than `points`, a random sample of that size is shown.
+    Of a table with more rows than `points`, a random sample of that size is shown. classes is None
+    for a table without classes.
     """
-    assert table.labels is not None
     rows = np.arange(len(table))
     if len(rows) > points:
         rows = np.sort(np.random.default_rng(seed).permutation(len(rows))[:points])
     part = table.select(rows)
-    assert part.labels is not None
     places = layout(part.vectors, seed=seed)
     near, index = nearest(torch.from_numpy(part.vectors), min(NEIGHBORS, len(part) - 1))
-    shown, numbers = np.unique(part.labels, return_inverse=True)
+    shown, numbers = np.empty(0, np.int64), None
+    if part.labels is not None:
+        shown, numbers = np.unique(part.labels, return_inverse=True)
     columns = math.isqrt(len(part) - 1) + 1
     side = tile_side(len(part))
     uri = None
@@ -87,7 +88,7 @@ def map_data(
     return {
         "x": (places[:, 0] * 10_000).round().astype(int).tolist(),
         "y": (places[:, 1] * 10_000).round().astype(int).tolist(),
-        "classes": numbers.tolist(),
+        "classes": None if numbers is None else numbers.tolist(),
         "names": [table.class_name(label) for label in shown.tolist()],
         "ids": list(part.ids),
         "neighbors": index.tolist(),

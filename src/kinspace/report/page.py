@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
 from kinspace._core.atomic_files import write_atomically, write_json
-from kinspace._core.checks import plural
 from kinspace.data.validation import CheckResult, check
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.evaluator import EvaluatedTables, EvaluateOptions, evaluate_tables
@@ -17,9 +14,11 @@ from kinspace.report.contents import contents
 from kinspace.report.figures import Plot
 from kinspace.report.map import map_data
 from kinspace.report.plots import curves, evaluation_plots, map_plot
-from kinspace.run import Run
+from kinspace.report.rendering import render, save_plots
+from kinspace.report.unlabeled_page import unlabeled_table, write_unlabeled_report
+from kinspace.run import Run, open_run
 
-__all__ = ["render", "save_plots", "write_report"]
+__all__ = ["write_report"]
 
 
 def write_report(
@@ -33,9 +32,23 @@ def write_report(
     """Evaluate a run or a table like `evaluate`, and write index.html; returns its path.
 
     out: the folder, by default RUN/report, or NAME-report beside a table's file. checked: check
-    every picture of the data like `kinspace check`. options: those of `evaluate`.
+    every picture of the data like `kinspace check`. options: those of `evaluate`. Of pictures
+    without classes the page shows the map, neighbors and near-duplicates, and nothing is measured
+    that needs classes.
     """
     folder = _folder(source, out)
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        source = open_run(source)
+    if isinstance(source, Run):
+        data = source.splits(data)  # opened once
+    if (found := unlabeled_table(source, data, options)) is not None:
+        return write_unlabeled_report(found, folder, checked=checked, options=options)
+    return _labeled_report(source, data, folder, checked, options)
+
+
+def _labeled_report(
+    source: Any, data: Any, folder: Path, checked: bool, options: EvaluateOptions
+) -> Path:
     status: Status = options.get("status") or (lambda text: None)
     found = evaluate_tables(source, data, **options)
     seed = found.evaluation.seed
@@ -79,41 +92,3 @@ def _folder(source: Any, out: str | Path | None) -> Path:
         return source.folder / "report"
     path = Path(source)
     return path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
-
-
-def save_plots(plots: Mapping[str, Plot], folder: Path) -> None:
-    """Write each figure's SVG, PNG and CSV to FOLDER/figures."""
-    figures = folder / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    for plot in plots.values():
-        plot.save(figures)
-
-
-def render(template: str, values: Mapping[str, Any]) -> str:
-    """A page made from one of the templates of this package."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    pages = Environment(
-        loader=PackageLoader("kinspace.report", "templates"),
-        autoescape=lambda name: name is not None and name.endswith(".html"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    pages.filters["plural"] = plural
-    pages.filters["hundred"] = lambda value: _fixed(value, 100, 1)
-    pages.filters["hundred3"] = lambda value: _fixed(value, 100, 3)
-    pages.filters["points"] = lambda value: _fixed(value, 100, 1, sign=True)
-    pages.filters["number"] = lambda value: "-" if _missing(value) else f"{value:.3g}"
-    pages.filters["small"] = lambda value: "-" if _missing(value) else f"{value:.2g}"
-    return pages.get_template(template).render(values)
-
-
-def _missing(value: Any) -> bool:
-    return value is None or not math.isfinite(value)
-
-
-def _fixed(value: float | None, times: float, digits: int, *, sign: bool = False) -> str:
-    if value is None or _missing(value):
-        return "-"
-    return f"{times * value:{'+' if sign else ''}.{digits}f}"

@@ -12,7 +12,7 @@ from kinspace.evaluation.summary import Evaluation
 from kinspace.report.figures import COLORS, Plot, make_plot
 from kinspace.report.verdict import percent
 
-__all__ = ["LABELS", "curves", "evaluation_plots", "map_plot"]
+__all__ = ["LABELS", "curves", "evaluation_plots", "map_plot", "spectrum"]
 
 LABELS = {"model": "this model", "untrained": "untrained backbone", "pixels": "raw pixels"}
 BARS = 120  # classes up to which each has a bar
@@ -22,7 +22,7 @@ def evaluation_plots(found: Evaluation) -> dict[str, Plot]:
     """By name: recall, densities, spectrum, and roc and attributes if they were measured."""
     plots = [recall_by_k(found.retrieval), densities(found)]
     if "shares" in found.geometry:
-        plots.append(spectrum(found))
+        plots.append(spectrum(found.geometry))
     if found.verification is not None:
         plots.append(roc(found.verification))
     if found.attributes is not None:
@@ -82,9 +82,9 @@ def densities(found: Evaluation) -> Plot:
     return make_plot("densities", "Spread of each class", alt, draw, columns=columns, rows=rows)
 
 
-def spectrum(found: Evaluation) -> Plot:
+def spectrum(geometry: Mapping[str, Any]) -> Plot:
     """The singular values as shares of their sum."""
-    shares = [float(value) for value in found.geometry["shares"]]
+    shares = [float(value) for value in geometry["shares"]]
 
     def draw(axes: Any) -> None:
         axes.plot(range(1, len(shares) + 1), shares, color=COLORS[0])
@@ -94,7 +94,7 @@ def spectrum(found: Evaluation) -> Plot:
 
     alt = (
         f"Shares of {plural(len(shares), 'singular value')}, the largest {shares[0]:.3g}; "
-        f"effective rank {found.geometry['effective_rank']:.1f}."
+        f"effective rank {geometry['effective_rank']:.1f}."
     )
     rows = list(enumerate(shares, 1))
     return make_plot(
@@ -205,7 +205,8 @@ def _lines(
 def map_plot(data: Mapping[str, Any]) -> Plot:
     """The map as a still picture: a dot for each row in the color of its class."""
     x, y = (np.asarray(data[name]) / 10_000 for name in ("x", "y"))
-    numbers, names = np.asarray(data["classes"]), data["names"]
+    names = data["names"]
+    numbers = np.asarray(data["classes"] or [1] * len(x))  # without classes all of one color
 
     def draw(axes: Any) -> None:
         from matplotlib.colors import hsv_to_rgb
@@ -216,10 +217,11 @@ def map_plot(data: Mapping[str, Any]) -> Plot:
         axes.set_axis_off()
         axes.set_aspect("equal")
 
-    kinds = plural(len(names), "class", "classes")
-    alt = f"A t-SNE map of {plural(len(x), 'picture')} of {kinds}."
+    kinds = f" of {plural(len(names), 'class', 'classes')}" if names else ""
+    alt = f"A t-SNE map of {plural(len(x), 'picture')}{kinds}."
     rows = [
-        (data["ids"][at], names[numbers[at]], float(x[at]), float(y[at])) for at in range(len(x))
+        (data["ids"][at], names[numbers[at]] if names else "", float(x[at]), float(y[at]))
+        for at in range(len(x))
     ]
     columns = ("id", "class", "x", "y")
     return make_plot("map", "Map", alt, draw, columns=columns, rows=rows, size=(6, 6))

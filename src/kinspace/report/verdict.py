@@ -20,8 +20,10 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "-" if value is None or value != value else f"{100 * value:.{digits}f} %"
 
 
-def verdict(found: Evaluation, *, unseen: bool) -> tuple[str, str]:
+def verdict(found: Evaluation, *, unseen: bool, trained: bool = True) -> tuple[str, str]:
     """Two sentences. unseen: whether no test class was in the training part.
+
+    trained: False for a pretrained backbone as it is.
 
     >>> import numpy as np
     >>> from kinspace.evaluation.summary import summarize
@@ -44,10 +46,10 @@ def verdict(found: Evaluation, *, unseen: bool) -> tuple[str, str]:
         for name, row in found.retrieval.items()
         if name != "model"
     ]
-    return first + ("; " + ", ".join(baselines) if baselines else "") + ".", _advice(found)
+    return first + ("; " + ", ".join(baselines) if baselines else "") + ".", _advice(found, trained)
 
 
-def _advice(found: Evaluation) -> str:
+def _advice(found: Evaluation, trained: bool) -> str:
     weakest = min(found.by_class.items(), key=lambda item: item[1]["recall@1"])
     weak = f"the weakest class is {weakest[0]} with {percent(weakest[1]['recall@1'])}"
     if not found.gain:
@@ -69,6 +71,11 @@ def _advice(found: Evaluation) -> str:
                 "does not generalize to new classes."
             )
         return f"{said}; {weak}."
+    if not trained:
+        return (
+            f"The pretrained backbone is no better than {than} here ({points}, {interval}): try "
+            "another backbone, or train."
+        )
     if best["high"] < 0:
         verb = "are" if name == "pixels" else "is"
         return (

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically, write_json
+from kinspace.data.splits import hold_out_classes
 from kinspace.embeddings import EmbeddingTable, unique_names
 from kinspace.run import PARTS, Run, Splits, open_run
 from kinspace.search.class_votes import (
@@ -61,6 +62,7 @@ INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
     "milvus": MilvusIndex,
 }
 
+FEWEST_CLASSES = 4  # to set thresholds on half of them
 FILE, INDEX_FILE = "gallery.npz", "search.json"
 FILES = {"faiss": "search-faiss.npz", "milvus": "search-milvus.json"}
 
@@ -92,6 +94,17 @@ class Gallery:
         self._device = device
         self._index: Index | None = None
         self._clusters: ClusterClassifier | None = None
+
+    @staticmethod
+    def of_pictures(
+        vectors: NDArray[Any],
+        names: Sequence[str] | None,
+        paths: Sequence[str | None],
+        *,
+        device: str | torch.device = "cpu",
+    ) -> Gallery:
+        """A new gallery of these vectors, their class names if there are any, and their files."""
+        return Gallery(_rows(vectors, names, paths), device=device)
 
     @property
     def index(self) -> Index:
@@ -207,33 +220,27 @@ class Gallery:
     def add(
         self,
         vectors: NDArray[Any],
-        names: Sequence[str],
+        names: Sequence[str] | None,
         paths: Sequence[str | None],
         limit: float | None,
     ) -> list[Added]:
         """Add rows with class names; returns what was added to each class.
 
-        limit: the threshold `known`, from which on two classes are confusable.
+        names: None for a gallery without classes. limit: the threshold `known`, from which on two
+        classes are confusable.
         """
         before = self.table
-        if before.labels is None or before.class_names is None:
-            raise ValueError("add: expected a gallery with class names, got one without")
-        classes = tuple(dict.fromkeys(names))
+        if names is not None and (before.labels is None or before.class_names is None):
+            raise ValueError(
+                "add: expected a gallery with class names, got one without; leave labels out"
+            )
+        if names is None and before.labels is not None:
+            raise ValueError("labels: expected a class name for each picture, got none")
         added = [
-            nearest_class(before, name, vectors[[each == name for each in names]], limit)
-            for name in classes
+            nearest_class(before, name, vectors[[each == name for each in names or ()]], limit)
+            for name in dict.fromkeys(names or ())
         ]
-        more = EmbeddingTable(
-            vectors,
-            np.array([classes.index(name) for name in names]),
-            tuple(unique_names((Path(p).name if p else "added" for p in paths), before.ids)),
-            None if before.paths is None else tuple(path or "" for path in paths),
-            None
-            if before.attributes is None
-            else np.zeros((len(vectors), len(before.attribute_names)), np.float32),
-            before.attribute_names,
-            classes,
-        )
+        more = _rows(vectors, names, paths, before)
         index = self.index  # built of the rows before, if there is none
         self.table = EmbeddingTable.concat([before, more])
         self._index = index
@@ -272,6 +279,28 @@ class Gallery:
                 f"got one of {len(gallery._index)}; build it again with: kinspace index {folder}"
             )
         return gallery
+
+
+def _rows(
+    vectors: NDArray[Any],
+    names: Sequence[str] | None,
+    paths: Sequence[str | None],
+    before: EmbeddingTable | None = None,
+) -> EmbeddingTable:
+    """Rows to add to a table, or the first ones."""
+    classes = tuple(dict.fromkeys(names or ()))
+    taken = () if before is None else before.ids
+    no_paths = not any(paths) if before is None else before.paths is None
+    attributes = () if before is None else before.attribute_names
+    return EmbeddingTable(
+        vectors,
+        None if names is None else np.array([classes.index(name) for name in names]),
+        tuple(unique_names((Path(p).name if p else "added" for p in paths), taken)),
+        None if no_paths else tuple(path or "" for path in paths),
+        np.zeros((len(vectors), len(attributes)), np.float32) if attributes else None,
+        attributes,
+        None if names is None else classes,
+    )
 
 
 def check_index(backend: str, options: Mapping[str, Any], count: int) -> None:
@@ -315,7 +344,8 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     """Make a data set the gallery of a run: table, thresholds and index go to the run folder.
 
     data: by default what the run was trained and tested on. Each of its pictures has the attribute
-    part=train, part=validation or part=test, and the thresholds are set on the validation classes.
+    part=train, part=validation or part=test, and the thresholds are set on the validation classes;
+    without training (`pretrained_run`) on half of the classes, drawn at random.
     Of other data only the table and the index are made; thresholds that are there stay.
     backend, options: one of INDEXES, and the options of its class. batch_size, workers: for reading
     other data; the run's own is taken from `Run.embeddings`.
@@ -329,8 +359,8 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     if splits.own:
         tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
         table = _with_parts(tables.table("all"), splits)
-        if splits.validation is not None:
-            model.thresholds = calibrate(table, *(_of_part(table, p) for p in PARTS[1:]))
+        if (masks := _calibration(run, table, splits)) is not None:
+            model.thresholds = calibrate(table, *masks)
             model.thresholds.save(run.folder / "threshold.json")
     else:
         table = embed_dataset(
@@ -366,6 +396,18 @@ def _with_parts(table: EmbeddingTable, splits: Splits) -> EmbeddingTable:
         attributes=columns if before is None else np.concatenate([before, columns], 1),
         attribute_names=(*table.attribute_names, *(f"part={name}" for name in PARTS)),
     )
+
+
+def _calibration(
+    run: Run, table: EmbeddingTable, splits: Splits
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
+    """The rows to set the thresholds on and to try them on: of other classes, none trained on."""
+    if splits.validation is not None:
+        return _of_part(table, "validation"), _of_part(table, "test")
+    if run.trained or splits.whole.num_classes < FEWEST_CLASSES:
+        return None
+    held_out = hold_out_classes(splits.whole, 0.5, seed=run.about["seed"]).assignment.numpy() > 0
+    return held_out, ~held_out
 
 
 def _of_part(table: EmbeddingTable, name: str) -> NDArray[np.bool_]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from kinspace.data.dataset import natural_order
 from kinspace.embeddings import EmbeddingTable
 from kinspace.inference import EmbeddingModel
-from kinspace.run import Run
 
 __all__ = ["about", "classes", "map_points", "pictures", "to_json"]
 
@@ -26,17 +25,24 @@ def about(model: EmbeddingModel) -> dict[str, Any]:
     """Name, size, thresholds, and the results on the test classes from results.json."""
     table = model.table
     return {
-        "name": model.folder.resolve().name,
+        "name": model.name,
         "data": str(model.about.get("data", "")).rpartition("/")[2],
         "pictures": len(table),
         "dim": table.dim,
         "thresholds": None if model.thresholds is None else asdict(model.thresholds),
+        "trained": model.folder is not None and model.run.trained,
+        "backbone": _backbone(model),
         "results": _results(model),
     }
 
 
+def _backbone(model: EmbeddingModel) -> str | None:
+    config = model.about["model"]
+    return None if isinstance(config, str) else str(config["backbone"]["name"])
+
+
 def _results(model: EmbeddingModel) -> dict[str, Any] | None:
-    found = Run(model.folder).results
+    found = {} if model.folder is None else model.run.results
     rows = [
         {"name": name, **{m: found[key][m] for m in MEASURES if m in found[key]}}
         for key, name in COMPARED.items()

@@ -86,6 +86,9 @@ def gallery_positions(
     status("computing the map, once; it may take a minute")
     positions = map_positions(model.table.vectors, seed=seed)
 
+    if model.folder is None:
+        return positions
+
     def write(part: Path) -> None:
         with part.open("wb") as stream:
             np.savez(stream, positions=positions, of=np.array(_fingerprint(model, seed)))
@@ -99,6 +102,8 @@ def gallery_positions(
 
 def saved_positions(model: EmbeddingModel, *, seed: int = 0) -> NDArray[np.float32] | None:
     """The positions in RUN/map.npz, or None if there are none for these vectors."""
+    if model.folder is None:
+        return None
     try:
         with np.load(model.folder / FILE, allow_pickle=False) as arrays:
             found = np.asarray(arrays["positions"], np.float32)

@@ -12,6 +12,7 @@ from kinspace.data.load import load_dataset
 from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.embeddings import picture_ids
 from kinspace.inference.model import EmbeddingModel
+from kinspace.run import load_run_data
 from kinspace.web import gray_jpeg, thumbnail_jpeg
 
 __all__ = ["Thumbnails"]
@@ -65,9 +66,9 @@ def _pictures(model: EmbeddingModel, data: Any) -> Pictures | None:
     if data is None and not own:  # other data may have the same ids: no picture is better
         return None
     try:
-        pictures = load_dataset(model.about["data"] if data is None else data).pictures
+        found = load_run_data(model.about) if data is None else load_dataset(data)
     except ValueError:
         if data is not None:
             raise
         return None  # the data have moved
-    return None if isinstance(pictures, SampleInputs) else pictures
+    return None if isinstance(found.pictures, SampleInputs) else found.pictures

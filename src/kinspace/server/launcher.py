@@ -71,5 +71,5 @@ def report_missing_pictures(
     if thumbnails.missing:
         status(
             f"{thumbnails.missing:,} of {len(thumbnails):,} pictures are not found and shown gray; "
-            f"give their folder: kinspace {command} {json.dumps(str(model.folder))} DATA"
+            f"give their folder: kinspace {command} {json.dumps(model.where)} DATA"
         )

@@ -204,6 +204,7 @@ class _Trainer:
     ) -> _Trainer:
         """Open the data, make the model, and make or open the run folder."""
         dataset = load_dataset(data)
+        dataset.require_labels("train")
         if settings.tensorboard:
             require_tensorboard()  # fail before there is a run folder
         model = make_model(recipe, seed=settings.seed) if model is None else model

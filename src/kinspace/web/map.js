@@ -43,7 +43,7 @@ function embeddingMap(canvas, data, options) {
     mixed.forEach(function (i) {
       const at = next[cell(i)]++;
       order[at] = i; xs[at] = data.x[i] / 10000; ys[at] = data.y[i] / 10000;
-      groups[at] = data.labels ? data.labels[i] : 0;
+      groups[at] = data.labels ? data.labels[i] : 1; // without classes all blue
     });
   })();
   function within(left, top, right, bottom, visit) { // of the map, 0 .. 1; row after row of cells
@@ -74,7 +74,7 @@ function embeddingMap(canvas, data, options) {
     }
     inkNow = getComputedStyle(canvas).color;
   }
-  const css = (i) => "rgb(" + rgb(data.labels ? data.labels[i] : 0).join() + ")";
+  const css = (i) => "rgb(" + rgb(data.labels ? data.labels[i] : 1).join() + ")";
 
   function base() { return 0.94 * Math.min(width, height); }
   function place(i) {

@@ -12,7 +12,8 @@
     if (text !== undefined) { made.textContent = text; }
     return made;
   }
-  const className = (i) => data.names[data.classes[i]];
+  const labeled = data.classes !== null;
+  const className = (i) => labeled ? data.names[data.classes[i]] : data.ids[i];
   function picture(i, size) { // a tile of the sheet; without pictures the color of the class
     const box = element("span"), times = size / data.side;
     box.className = "tile";
@@ -28,7 +29,8 @@
     if (i >= 0 && i !== hovered) {
       tip.textContent = "";
       if (image) { tip.append(picture(i, 96)); }
-      tip.append(element("b", className(i)), element("br"), data.ids[i]);
+      tip.append(element("b", className(i)));
+      if (labeled) { tip.append(element("br"), data.ids[i]); }
     }
     hovered = i;
     if (i < 0) { return; }
@@ -44,15 +46,15 @@
     panel.textContent = "";
     panel.append(element("h3", className(i)));
     if (image) { panel.append(picture(i, 128)); }
-    panel.append(element("p", data.ids[i]));
+    if (labeled) { panel.append(element("p", data.ids[i])); }
     const list = element("ul");
     list.className = "near";
     list.setAttribute("aria-label", "nearest pictures");
     data.neighbors[i].forEach(function (j, rank) {
-      const same = data.classes[j] === data.classes[i];
+      const same = labeled && data.classes[j] === data.classes[i];
       const item = element("li"), button = element("button"), words = element("span");
-      const mark = element("span", (same ? "✓ " : "✗ ") + className(j));
-      mark.className = same ? "yes" : "no";
+      const mark = element("span", (labeled ? (same ? "✓ " : "✗ ") : "") + className(j));
+      if (labeled) { mark.className = same ? "yes" : "no"; }
       words.append(mark, element("br"), "similarity " + data.similarities[i][rank].toFixed(3));
       button.type = "button";
       button.append(picture(j, 44), words);
@@ -71,6 +73,7 @@
     $("map-out").addEventListener("click", () => map.zoom(1 / 1.5));
     $("map-reset").addEventListener("click", () => map.reset());
     const chooser = $("map-class");
+    chooser.parentElement.hidden = !labeled;
     data.names.forEach(function (name, label) {
       const option = element("option", name);
       option.value = label;

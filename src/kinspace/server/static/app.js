@@ -236,6 +236,7 @@
 
   // ---- the page ----------------------------------------------------------------------------------
   let browseOrder = [];
+  const labeled = () => classes.classes.length > 0;
   function interleaved(count) { // a fixed order: one picture of each class, then a second of each, and so on
     const turns = new Uint32Array(count), seen = new Map();
     let most = 0;
@@ -274,10 +275,14 @@
         names.forEach((name) => { line.insertCell().textContent = name in row ? percent(row[name]) : "–"; });
       });
       scroll.append(table); box.append(scroll);
+    } else if (!about.trained) {
+      box.append(element("p", "lead", "The model is the pretrained backbone " + about.backbone + ", without training."));
+      box.append(element("p", "note", labeled() ? "“kinspace report” measures it on these pictures; “kinspace train” may improve it for them." :
+        "The pictures have no classes, so its quality cannot be measured: look at the neighbors of some pictures."));
     } else { box.append(element("p", "note", "The run has no results.json: its training has not finished.")); }
     const limits = about.thresholds;
     if (!limits) {
-      box.append(element("p", "note", "There are no thresholds, because the run has no validation classes to set them on. Only similarities are shown."));
+      box.append(element("p", "note", "There are no thresholds, because there are no " + (labeled() ? "validation " : "") + "classes to set them on. Only similarities are shown."));
       return;
     }
     let text = "“Same kind” means a similarity of at least " + Math.max(limits.same, limits.known === null ? -1 : limits.known).toFixed(3);
@@ -310,13 +315,15 @@
       option.label = each.name + " (" + each.pictures + ")";
       $("class-names").append(option);
     });
-    classes.attributes.forEach(function (each) {
+    // what no picture has, or all have, filters nothing
+    const filters = classes.attributes.filter((each) => each.pictures && each.pictures < about.pictures);
+    filters.forEach(function (each) {
       const option = element("option", "", each.name + " (" + each.pictures + ")");
       option.value = each.name;
       $("attribute-filter").append(option);
     });
-    $("attribute-box").hidden = !classes.attributes.length;
-    $("filters").hidden = !classes.classes.length && !classes.attributes.length;
+    $("attribute-box").hidden = !filters.length;
+    $("class-box").hidden = !labeled();
   }
   // lets the browser draw and react between two tasks; a hidden tab has no frames
   function frame() {
@@ -332,8 +339,8 @@
     hideError();
     document.title = about.name + " – kinspace gallery";
     $("title").textContent = about.name;
-    $("subtitle").textContent = about.pictures.toLocaleString("en") + " pictures of " +
-      classes.classes.length.toLocaleString("en") + " classes";
+    $("subtitle").textContent = about.pictures.toLocaleString("en") + " pictures" +
+      (labeled() ? " of " + classes.classes.length.toLocaleString("en") + " classes" : "");
     if (site) {
       $("drop-title").textContent = "Click a picture to see its nearest neighbors";
       $("drop-help").textContent = "This static page has no model, so it cannot search with a new picture. “kinspace serve” opens the page with the model.";
