@@ -65,8 +65,8 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Serve a gallery as a web page with a JSON API.
 
-    With --backbone a run folder and its gallery are made of the pictures first, without training;
-    the next time they are there. The API is documented at /docs on the server.
+    A run folder and its gallery are made first with --backbone, of pictures and without training.
+    The API is documented at /docs on the server.
     """
     with user_errors(interrupted="stopped"):
         from kinspace.inference import index_run
