@@ -64,8 +64,8 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     """Build the search gallery of a run and set its thresholds.
 
     The thresholds are set on the run's validation classes. A run folder is made first, with
-    the option --backbone, of pictures with or without classes and without training; its thresholds are set on
-    half of the classes.
+    the option --backbone, of pictures with or without classes and without training; its
+    thresholds are set on half of the classes.
     """
     with user_errors():
         options = _backend_options(search, {"kind": kind, "uri": uri, "name": name})
