@@ -74,12 +74,17 @@ def adversarial_penalty(
     for (target, source), (first, second) in zip(
         combinations(units, 2), _regressors(hidden, output, sizes), strict=True
     ):
-        active = (source @ first[:-1] + first[-1]).relu()  # (batch, width)
-        predicted = active @ second[:-1] + second[-1]
-        similarity = (target * predicted).square().mean()
+        active = _affine(source, first).relu()  # (batch, width)
+        similarity = (target * _affine(active, second)).square().mean()
         growth = _growth(first) + _growth(second)
         total = total - similarity + weight_penalty * growth
     return total
+
+
+def _affine(x: Tensor, layer: Tensor) -> Tensor:
+    """x W + b of a layer [W; b]."""
+    weight, bias = layer.split([len(layer) - 1, 1])
+    return torch.addmm(bias, x, weight)
 
 
 def _reversed(x: Tensor) -> Tensor:
@@ -89,8 +94,8 @@ def _reversed(x: Tensor) -> Tensor:
 
 def _growth(layer: Tensor) -> Tensor:
     """P of a layer [W; b]."""
-    excess = layer.square().sum(1) - 1
-    return excess[:-1].square().mean() + excess[-1].relu()
+    rows, bias = (layer.square().sum(1) - 1).split([len(layer) - 1, 1])
+    return rows.square().mean() + bias.relu().sum()
 
 
 def _regressors(hidden: Tensor, output: Tensor, sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
