@@ -122,7 +122,7 @@ def _first_look(step: Step, device: torch.device, budget: Budget) -> tuple[Measu
     """Warm up, read the value and the peak memory; the seconds one call took."""
     try:
         began = time.perf_counter()
-        with _at_most(budget.limit):
+        with at_most(budget.limit):
             value = float(_warm(step))
         once = time.perf_counter() - began
         if once < 5:  # else warm enough
@@ -236,7 +236,7 @@ def _kilobytes(path: str, key: str) -> int:
 
 
 @contextlib.contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
+def at_most(seconds: float) -> Iterator[None]:
     """Raise TimeoutError after so many seconds, at the next return to Python."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
