@@ -142,6 +142,18 @@ def test_position_embeddings_are_resampled_to_the_size_of_the_picture(
         assert tokens.shape[1] == backbone.prefix_tokens + (side // patch) ** 2
 
 
+def test_windows_of_swin_are_fitted_to_the_size_of_the_picture() -> None:
+    options = {"depths": (1, 1), "embed_dim": 16, "num_heads": (1, 2)}
+    name = "swin_tiny_patch4_window7_224"
+    backbone = make_backbone(f"timm:{name}", options=options).eval()
+    fixed = timm.create_model(name, num_classes=0, **options).eval()
+    fixed.load_state_dict(backbone.trunk.state_dict())
+    native = torch.randn(1, 3, 224, 224)
+    expected = fixed.forward_features(native).permute(0, 3, 1, 2)
+    torch.testing.assert_close(backbone(native), expected)
+    assert backbone(torch.randn(1, 3, 160, 160)).shape == (1, 32, 20, 20)
+
+
 def test_the_seed_of_a_net_without_position_embeddings_is_as_before() -> None:
     torch.manual_seed(5)
     own = timm.create_model("resnet10t", num_classes=0).state_dict()

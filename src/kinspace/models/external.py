@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from kinspace.data.transforms import NORMALIZATIONS, Normalization
 from kinspace.models.preprocessing import Preprocessing
+from kinspace.models.pretrained import has_network
 
 __all__ = [
     "Trunk",
@@ -68,7 +70,7 @@ def from_timm(
 ) -> Trunk:
     """A timm model without its classifier; options go to `timm.create_model`.
 
-    Vision transformers take pictures of any size: their position embeddings are resampled.
+    Vision transformers and Swin take pictures of any size: position embeddings are resampled.
 
     >>> from_timm("resnet10t", options={}).channels
     512
@@ -184,7 +186,11 @@ def from_torchvision(
     # said outright: without it the two warn that it takes long
     extra = {"init_weights": True} if converted else {}
     net = models.get_model(name, weights=None, **{**extra, **options})
-    if pretrained:  # by itself torchvision would open a pickle that can run code
+    if pretrained:
+        kept = Path(torch.hub.get_dir(), "checkpoints", Path(known.url).name)
+        if not kept.exists() and not has_network(known.url):
+            raise ConnectionError(f"no answer from {known.url}")
+        # by itself torchvision would open a pickle that can run code
         net.load_state_dict(known.get_state_dict(check_hash=True, weights_only=True))
     children = dict(net.named_children())
     trunk = nn.Sequential()
