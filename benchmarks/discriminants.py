@@ -23,7 +23,7 @@ from kinspace._core.vectors import unit
 from kinspace.data import Dataset, hold_out_classes, stratified
 from kinspace.data.load import load_dataset
 from kinspace.evaluation.retrieval import recall_at_k
-from kinspace.models.lda import lda_projection
+from kinspace.models.projections import lda_projection
 from kinspace.recipes import read_recipe, with_changes
 from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.training.components import make_model, transform_settings

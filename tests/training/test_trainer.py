@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import kinspace
 from kinspace.data import TransformSettings, augmented_views, cache_in_memory
 from kinspace.models import make_embedder
-from kinspace.models.lda import lda_projection
+from kinspace.models.projections import lda_projection
 from kinspace.recipes import read_recipe, with_changes
 from kinspace.training import RunSettings
 from kinspace.training.components import original_densities, supports_channels_last

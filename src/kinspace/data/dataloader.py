@@ -1,8 +1,8 @@
 """Batches of (images, labels, indices) for training and evaluation, on their device.
 
-Two loaders with one interface. `CachedLoader` takes decoded pictures from a cache and crops whole
+Three loaders with one interface. `CachedLoader` takes decoded pictures from a cache and crops whole
 batches on the device; `PictureLoader` reads the files in each epoch, by workers, for sets too large
-for a cache. Both take their batches of indices from a batch sampler, or for an evaluation from
+for a cache; `FeatureLoader` takes rows of features that a frozen backbone has computed. They take their batches of indices from a batch sampler, or for an evaluation from
 `sequential_batches`.
 
 The crop of a sample depends on the seed, the number of the batch since the start of the run, and
@@ -50,6 +50,7 @@ from kinspace.data.transforms import (
 __all__ = [
     "Batch",
     "CachedLoader",
+    "FeatureLoader",
     "IndexBatches",
     "PictureLoader",
     "SampleRNG",
@@ -136,7 +137,7 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class Batch(NamedTuple):
     """One batch on its device."""
 
-    images: Tensor  # (batch, 3, size, size) float32
+    images: Tensor  # (batch, 3, size, size) float32, or features (batch, features)
     labels: Tensor  # (batch,) int64
     indices: Tensor  # (batch,) int64, places in the data set
 
@@ -331,6 +332,58 @@ class PictureLoader:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with the crops of the next batch."""
+        self._rng.load_state_dict(state)
+
+
+class FeatureLoader:
+    """Batches of features that are computed once: in training a random view of each sample.
+
+    features: (views, samples, features), the first view that of the center crop, which is the only
+    one with `train=False`.
+
+    >>> features, labels = torch.arange(6.0).reshape(1, 3, 2), torch.tensor([0, 0, 1])
+    >>> batch = next(iter(FeatureLoader(features, labels, [[2, 0]])))
+    >>> batch.images, batch.labels
+    (tensor([[4., 5.],
+            [0., 1.]]), tensor([1, 0]))
+    """
+
+    def __init__(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        batch_sampler: IndexBatches,
+        *,
+        train: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self._features = features if train else features[:1]
+        self._labels = labels.cpu()
+        self._sampler = batch_sampler
+        self._rng = SampleRNG(seed)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        device = self._features.device
+        for number, indices in enumerate(self._sampler, self._rng.batches):
+            places = torch.tensor(indices)
+            views = torch.zeros_like(places)
+            if len(self._features) > 1:
+                drawn = self._rng.uniform(number, indices, 1)[0]
+                views = torch.from_numpy((drawn * len(self._features)).astype("int64"))
+            labels = self._labels[places]
+            table = to_device(torch.stack([views, places, labels]), device)
+            self._rng.batches += 1
+            yield Batch(self._features[table[0], table[1]], labels=table[2], indices=table[1])
+
+    def state_dict(self) -> dict[str, int]:
+        """The seed and the number of batches so far."""
+        return self._rng.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the views of the next batch."""
         self._rng.load_state_dict(state)
 
 

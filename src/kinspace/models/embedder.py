@@ -63,11 +63,13 @@ class Embedder(nn.Module):
         return getattr(self.backbone, "preprocessing", None)
 
     def features(self, x: Tensor) -> Tensor:
-        """Pooled features before the embedding layer: (batch, features).
+        """Pooled features before the embedding layer: (batch, features), which pass as they are.
 
         With learners (`kinspace.models.ensembles`) those of all of them in a row. In eval mode
         the mean over the views: of embeddings too, since the layer is linear.
         """
+        if x.ndim == 2:
+            return x
         if self.training:
             return self.head.pool(self.backbone(x))
         views = [_scaled(x, scale) for scale in self.scales]

@@ -13,7 +13,8 @@ mode always 1. With `groups` (how many, or their sizes: `_core.subembeddings`) e
 dimensions is normalized by itself, all to one length, so that the whole has it as before. Losses
 on inner products (N-pair, ALMN) live or die by the length: of unnormalized embeddings `calibrate`
 sets the one they start with. The layer starts from a normal distribution of variance 1 / dim, which
-keeps the length of its input on average, and bias 0, or from `init_from_lda`.
+keeps the length of its input on average, and bias 0, or from a projection of the features
+(`kinspace.models.projections`).
 
 A backbone with learners (`kinspace.models.ensembles`) gives a map for each; their pooled features
 stand in a row, and the layer makes each group of dimensions of one learner's.
@@ -31,7 +32,7 @@ from kinspace._core import checks
 from kinspace._core.tensor_ops import upcast_half
 from kinspace._core.vectors import group_sizes, unit_groups
 from kinspace.models.ensembles import LearnerLayers, learner_sizes
-from kinspace.models.lda import lda_projection
+from kinspace.models.projections import lda_projection, whitening_projection
 
 __all__ = ["POOLINGS", "Head", "pool"]
 
@@ -178,13 +179,19 @@ class Head(nn.Module):
         return before
 
     def init_from_lda(self, pooled: Tensor, labels: Tensor, *, shrinkage: float = 0.3) -> None:
-        """Start the embedding layer from an LDA of pooled features and their classes (`lda`)."""
+        """Start the embedding layer from an LDA of pooled features and their classes."""
+        self._set(*lda_projection(pooled, labels, self.dim, shrinkage=shrinkage))
+
+    def init_from_whitening(self, pooled: Tensor, *, shrinkage: float = 0.1) -> None:
+        """Start the embedding layer from a whitening of pooled features."""
+        self._set(*whitening_projection(pooled, self.dim, shrinkage=shrinkage))
+
+    @torch.no_grad()
+    def _set(self, weight: Tensor, bias: Tensor) -> None:
         if not isinstance(self.linear, nn.Linear):
-            raise ValueError("init_from_lda: expected a head with one embedding layer")
-        weight, bias = lda_projection(pooled, labels, self.dim, shrinkage=shrinkage)
-        with torch.no_grad():
-            self.linear.weight.copy_(weight)
-            self.linear.bias.copy_(bias)
+            raise ValueError("linear: expected a head with one embedding layer")
+        self.linear.weight.copy_(weight)
+        self.linear.bias.copy_(bias)
 
     def config(self) -> dict[str, Any]:
         """The options, plain values: what `Head(in_features, **config)` takes.

@@ -44,7 +44,7 @@ __all__ = [
     "WarmStartConfig",
 ]
 
-STARTS = ("random", "discriminants")
+STARTS = ("random", "whitened", "discriminants")
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,17 @@ class ModelConfig:
     attention: the number of learners that see the net through masks of their own, 0: none.
     depths: the learners are at several depths of the net (`kinspace.models.ensembles`). Each has
         one of the groups; without groups one layer has the features of all depths.
-    start: of the embedding layer, "random", or from the "discriminants" of the backbone's features
-        and the training classes (`kinspace.models.lda`; for tests on seen classes).
+    start: of the embedding layer, "random", or by the backbone's features of the training part:
+        "whitened", or their "discriminants" (`kinspace.models.projections`).
     start_norm: the mean norm of the embeddings at the start where they are not normalized; None
         leaves the initialization as it is.
     freeze_batch_norm: its statistics, scale and shift stay as they are; None: so in a backbone that
         starts from weights.
     lora: the rank of LoRA in a transformer of timm, 0: none. With it only these matrices and the
         head train (`kinspace.models.lora`).
+    freeze: the backbone does not train: its features are computed once, and the head trains on
+        them (`kinspace.training.frozen`). freeze_views: of each training picture, the center crop
+        and so many less one random crops.
     options: of the backbone.
     """
 
@@ -141,6 +144,8 @@ class ModelConfig:
     start_norm: float | None = 1.0
     freeze_batch_norm: bool | None = None
     lora: int = 0
+    freeze: bool = False
+    freeze_views: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,7 +153,7 @@ class ModelConfig:
         self._check_backbone()
         if self.weights is not None:
             object.__setattr__(self, "pretrained", False)
-        at_least(self, 1, "dim")
+        at_least(self, 1, "dim", "freeze_views")
         if self.groups is not None and self.dim is not None:
             group_sizes(self.groups, self.dim)
         learners = count_learners(self.backbone, self.attention, depths=self.depths)

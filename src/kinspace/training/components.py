@@ -20,6 +20,7 @@ from kinspace.recipes import Recipe
 from kinspace.recipes.overrides import samples_per_batch
 from kinspace.samplers import SAMPLERS, BatchSampler, neighborhoods
 from kinspace.training.data_parts import DataPart
+from kinspace.training.frozen import freeze
 from kinspace.training.embedding import embed_all
 from kinspace.training.loop import Plan
 from kinspace.training.optimizer import make_optimizer
@@ -69,12 +70,12 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
     )
     layer = model.head.linear
     if (
-        part.start == "discriminants"
+        part.start != "random"
         and isinstance(layer, nn.Linear)
         and layer.out_features > layer.in_features
     ):
         raise ValueError(
-            "model.dim: a start from discriminants expects at most as many as the backbone's "
+            f"model.dim: the start {part.start!r} expects at most as many as the backbone's "
             f"features, {layer.in_features}, got {layer.out_features}"
         )
     return model
@@ -174,9 +175,12 @@ def init_head(recipe: Recipe, model: nn.Module, train: DataPart, *, batch_size: 
     part = recipe.model
     if not isinstance(model, Embedder) or part.dim is None:
         return
-    if part.start == "discriminants":
+    if part.start != "random":
         features = _features(model, train, batch_size)
-        model.head.init_from_lda(features, train.dataset.labels.to(features.device))
+        if part.start == "discriminants":
+            model.head.init_from_lda(features, train.dataset.labels.to(features.device))
+        else:
+            model.head.init_from_whitening(features)
     if part.start_norm and not part.normalize:
         count = min(_CALIBRATION, len(train.dataset))
         places = torch.linspace(0, len(train.dataset) - 1, count).long()
@@ -242,9 +246,11 @@ def make_state(
     if device.type == "cuda" and world_size() > 1:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     model.to(device)
-    if settings.channels_last and train.settings is not None:  # faster on CPU and GPU
+    if settings.channels_last and train.settings is not None and train.features is None:  # faster on CPU and GPU
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if recipe.model.batch_norm_frozen and isinstance(model, Embedder):
+    if recipe.model.freeze and isinstance(model, Embedder):
+        freeze(model)
+    elif recipe.model.batch_norm_frozen and isinstance(model, Embedder):
         model.freeze_batch_norm()
     objective = make_objective(
         recipe, num_classes=train.dataset.num_classes, dim=dim, seed=seed, original=original

@@ -36,6 +36,7 @@ from kinspace.data import (
 from kinspace.data.dataloader import (
     Batch,
     CachedLoader,
+    FeatureLoader,
     IndexBatches,
     PictureLoader,
     sequential_batches,
@@ -54,7 +55,9 @@ _TEST_FRACTION = 0.25  # of each class's pictures, in a stratified split
 class DataPart:
     """A part of the data and the way it is read: from a cache, or from files by worker processes.
 
-    settings: of the transform; None for inputs that are tensors already.
+    settings: of the transform; None for inputs that are tensors already. features: of a frozen
+    backbone, (views, samples, features), on the device: these are the inputs then, and the
+    pictures are not read.
     """
 
     dataset: Dataset
@@ -63,16 +66,23 @@ class DataPart:
     cache: PictureCache | None = None
     workers: int = 0
     channels_last: bool = False
+    features: Tensor | None = None
 
     def part(self, dataset: Dataset) -> DataPart:
         """A part of this part, with the same cache."""
         cache = None if self.cache is None else self.cache.part(dataset, self.dataset)
-        return replace(self, dataset=dataset, cache=cache)
+        features = self.features
+        if features is not None:
+            features = features[:, dataset.indices_in(self.dataset).to(features.device)]
+        return replace(self, dataset=dataset, cache=cache, features=features)
 
     def batches(
         self, batches: IndexBatches, *, train: bool, seed: int = 0
-    ) -> CachedLoader | PictureLoader:
+    ) -> CachedLoader | PictureLoader | FeatureLoader:
         """A loader of these batches of indices; train: with random crops."""
+        if self.features is not None:
+            labels = self.dataset.labels
+            return FeatureLoader(self.features, labels, batches, train=train, seed=seed)
         if self.cache is not None and self.settings is not None:
             return CachedLoader(
                 self.cache,

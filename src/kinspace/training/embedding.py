@@ -14,6 +14,7 @@ Nothing here is chosen by the test part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -126,7 +127,8 @@ def evaluate_weights(
     """
     found: dict[str, Any] = {}
     if pixels:
-        found["pixels"] = _measures(embed_all(Pixels(), test), test)
+        pictures = replace(test, features=None)
+        found["pixels"] = _measures(embed_all(Pixels(), pictures), test)
     for name, state in weights.items():
         model.load_state_dict(dict(state))
         what = "features" if name == "untrained" else "test"

@@ -67,6 +67,8 @@ class WeightAverage:
         """Add the weights after a step."""
         share = 1 - min(self.decay, (1 + step) / (10 + step))
         own, others = self.model.state_dict(), model.state_dict()
+        frozen = {n for n, value in model.named_parameters() if not value.requires_grad}
+        own = {name: value for name, value in own.items() if name not in frozen}
         floating = [name for name, value in own.items() if value.is_floating_point()]
         torch._foreach_lerp_([own[n] for n in floating], [others[n] for n in floating], share)
         for name in own.keys() - set(floating):

@@ -41,6 +41,7 @@ from kinspace.training.cuda_graphs import Graphed
 from kinspace.training.data_parts import DataParts, embedding_dim, prepare
 from kinspace.training.diagnostics import small_classes_warning
 from kinspace.training.embedding import evaluate_weights
+from kinspace.training.frozen import freeze, with_features
 from kinspace.training.log import NotFinite, Progress, make_progress, require_tensorboard
 from kinspace.training.loop import Stopped, fit, make_hooks
 from kinspace.training.run_folder import (
@@ -248,6 +249,8 @@ class _Trainer:
         original = None
         try:
             self._print_summary(progress)
+            if self.recipe.model.freeze:
+                self._freeze(progress)
             if self.resumed is None:
                 self._initialize()
             if any(part.name == "density" for part in self.recipe.regularizers):
@@ -281,6 +284,22 @@ class _Trainer:
         for note in self.notes:
             progress.message(note)
         progress.message(f"run folder: {self.folder}")
+
+    def _freeze(self, progress: Progress) -> None:
+        """Freeze the backbone, and put its features in place of the pictures."""
+        if not isinstance(self.model, Embedder):
+            name = type(self.model).__name__
+            raise ValueError(f"model.freeze: expected a model with a backbone and a head, got {name}")
+        self.model.to(self.parts.train.device)
+        freeze(self.model)
+        progress.message("computing the features of the frozen backbone")
+        self.parts = with_features(
+            self.parts,
+            self.model,
+            folder=self.folder / "features",
+            views=self.recipe.model.freeze_views,
+            test_views=self.recipe.test.views,
+        )
 
     def _initialize(self) -> None:
         """Initialize the head, and save the weights before the first step."""
@@ -333,7 +352,7 @@ class _Trainer:
             return
         # one shape of input, gradients that are not accumulated, and a model of known code
         safe = world_size() == 1 and self.settings.micro_batch is None
-        safe = safe and isinstance(self.model, Embedder)
+        safe = safe and isinstance(self.model, Embedder) and not self.recipe.model.freeze
         if self.settings.cuda_graphs and safe and self.parts.train.device.type == "cuda":
             state.compiled = Graphed(state.model, state.precision)
 
@@ -374,7 +393,7 @@ class _Trainer:
                 weights,
                 self.parts.test,
                 pixels=self.settings.baselines,
-                views=self.recipe.test.views,
+                views=1 if self.recipe.model.freeze else self.recipe.test.views,
             )
             results |= found
             results.setdefault("selected", results["final"])  # the last step was chosen

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kinspace.models import Head
-from kinspace.models.lda import lda_projection
+from kinspace.models.projections import lda_projection
 
 
 def three_classes() -> tuple[Tensor, Tensor]:
