@@ -2,8 +2,8 @@
 
 Three loaders with one interface. `CachedLoader` takes decoded pictures from a cache and crops whole
 batches on the device; `PictureLoader` reads the files in each epoch, by workers, for sets too large
-for a cache; `FeatureLoader` takes rows of features that a frozen backbone has computed. They take their batches of indices from a batch sampler, or for an evaluation from
-`sequential_batches`.
+for a cache; `FeatureLoader` takes the features that a frozen backbone has computed. They take their
+batches of indices from a batch sampler, or for an evaluation from `sequential_batches`.
 
 The crop of a sample depends on the seed, the number of the batch since the start of the run, and
 the sample: not on the worker, device or process, nor on what was drawn before. So a resumed run

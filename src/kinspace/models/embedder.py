@@ -63,12 +63,14 @@ class Embedder(nn.Module):
         return getattr(self.backbone, "preprocessing", None)
 
     def features(self, x: Tensor) -> Tensor:
-        """Pooled features before the embedding layer: (batch, features), which pass as they are.
+        """Pooled features before the embedding layer: (batch, features).
+
+        Of a backbone by `make_backbone`, which takes pictures, features pass as they are.
 
         With learners (`kinspace.models.ensembles`) those of all of them in a row. In eval mode
         the mean over the views: of embeddings too, since the layer is linear.
         """
-        if x.ndim == 2:
+        if x.ndim == 2 and isinstance(self.backbone, Backbone):
             return x
         if self.training:
             return self.head.pool(self.backbone(x))

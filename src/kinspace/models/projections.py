@@ -17,7 +17,7 @@ at most as many as classes, less one; further rows go on with the directions lef
 `rest`, so that training has them and they change little before it.
 
 W is scaled so that vectors keep their length on average. Fisher, The use of multiple measurements
-in taxonomic problems, 1936; the shrinkage s as in Friedman, Regularized discriminant analysis, 1989.
+in taxonomic problems, 1936; shrinkage s as in Friedman, Regularized discriminant analysis, 1989.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ def _check(dim: int, count: int, shrinkage: float) -> None:
         raise ValueError(f"shrinkage: expected above 0 and at most 1, got {shrinkage!r}")
 
 
-def _scaled(
-    weight: Tensor, x: Tensor, middle: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def _scaled(weight: Tensor, x: Tensor, middle: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The layer at the scale that keeps the mean length of the features, and its bias."""
     outputs = (x - middle) @ weight.T
     weight = weight * (x.norm(dim=1).mean() / outputs.norm(dim=1).mean())

@@ -20,8 +20,8 @@ from kinspace.recipes import Recipe
 from kinspace.recipes.overrides import samples_per_batch
 from kinspace.samplers import SAMPLERS, BatchSampler, neighborhoods
 from kinspace.training.data_parts import DataPart
-from kinspace.training.frozen import freeze
 from kinspace.training.embedding import embed_all
+from kinspace.training.frozen import freeze
 from kinspace.training.loop import Plan
 from kinspace.training.optimizer import make_optimizer
 from kinspace.training.settings import RunSettings
@@ -246,7 +246,9 @@ def make_state(
     if device.type == "cuda" and world_size() > 1:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     model.to(device)
-    if settings.channels_last and train.settings is not None and train.features is None:  # faster on CPU and GPU
+    if (
+        settings.channels_last and train.settings is not None and train.features is None
+    ):  # faster on CPU and GPU
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if recipe.model.freeze and isinstance(model, Embedder):
         freeze(model)

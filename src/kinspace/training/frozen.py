@@ -56,13 +56,18 @@ def with_features(
     folder: where they are kept, and read if they are there. views: of each training picture.
     test_views: over which the features of the other parts are averaged.
     """
-    found: dict[str, DataPart] = {}
-    for name, part in parts.by_name().items():
+
+    def found(name: str, part: DataPart) -> DataPart:
         file = None if folder is None else folder / f"{name}.safetensors"
         several = {"views": views} if name == "train" else {"mean_over": test_views}
         features = _kept(part, model, file, batch_size=batch_size, progress=progress, **several)
-        found[name] = replace(part, features=features)
-    return replace(parts, **found)
+        return replace(part, features=features)
+
+    validation, test = (
+        None if part is None else found(name, part)
+        for name, part in (("validation", parts.validation), ("test", parts.test))
+    )
+    return replace(parts, train=found("train", parts.train), validation=validation, test=test)
 
 
 def features_of(
@@ -135,9 +140,7 @@ def _kept(
     return features
 
 
-def _stamp(
-    part: DataPart, model: Embedder, *, views: int, mean_over: int
-) -> dict[str, Any] | None:
+def _stamp(part: DataPart, model: Embedder, *, views: int, mean_over: int) -> dict[str, Any] | None:
     """All that decides what the features are; None for inputs in which a change is not seen."""
     pictures = part.dataset.pictures
     while isinstance(pictures, PictureSubset):

@@ -289,7 +289,9 @@ class _Trainer:
         """Freeze the backbone, and put its features in place of the pictures."""
         if not isinstance(self.model, Embedder):
             name = type(self.model).__name__
-            raise ValueError(f"model.freeze: expected a model with a backbone and a head, got {name}")
+            raise ValueError(
+                f"model.freeze: expected a model with a backbone and a head, got {name}"
+            )
         self.model.to(self.parts.train.device)
         freeze(self.model)
         progress.message("computing the features of the frozen backbone")
