@@ -182,9 +182,11 @@ class Head(nn.Module):
         """Start the embedding layer from an LDA of pooled features and their classes."""
         self._set(*lda_projection(pooled, labels, self.dim, shrinkage=shrinkage))
 
-    def init_from_whitening(self, pooled: Tensor, *, shrinkage: float = 0.1) -> None:
-        """Start the embedding layer from a whitening of pooled features."""
-        self._set(*whitening_projection(pooled, self.dim, shrinkage=shrinkage))
+    def init_from_whitening(
+        self, pooled: Tensor, labels: Tensor, *, shrinkage: float = 0.6
+    ) -> None:
+        """Start the embedding layer from a whitening of pooled features within their classes."""
+        self._set(*whitening_projection(pooled, labels, self.dim, shrinkage=shrinkage))
 
     @torch.no_grad()
     def _set(self, weight: Tensor, bias: Tensor) -> None:

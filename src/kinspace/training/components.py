@@ -177,10 +177,11 @@ def init_head(recipe: Recipe, model: nn.Module, train: DataPart, *, batch_size: 
         return
     if part.start != "random":
         features = _features(model, train, batch_size)
+        labels = train.dataset.labels.to(features.device)
         if part.start == "discriminants":
-            model.head.init_from_lda(features, train.dataset.labels.to(features.device))
+            model.head.init_from_lda(features, labels)
         else:
-            model.head.init_from_whitening(features)
+            model.head.init_from_whitening(features, labels)
     if part.start_norm and not part.normalize:
         count = min(_CALIBRATION, len(train.dataset))
         places = torch.linspace(0, len(train.dataset) - 1, count).long()
