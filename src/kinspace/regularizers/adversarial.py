@@ -95,7 +95,8 @@ def _reversed(x: Tensor) -> Tensor:
 def _growth(layer: Tensor) -> Tensor:
     """P of a layer [W; b]."""
     rows, bias = (layer.square().sum(1) - 1).split([len(layer) - 1, 1])
-    return rows.square().mean() + bias.relu().sum()
+    weights: Tensor = rows.square().mean()
+    return weights + bias.relu().sum()
 
 
 def _regressors(hidden: Tensor, output: Tensor, sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
