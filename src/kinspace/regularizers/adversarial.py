@@ -94,9 +94,8 @@ def _reversed(x: Tensor) -> Tensor:
 
 def _growth(layer: Tensor) -> Tensor:
     """P of a layer [W; b]."""
-    rows, bias = (layer.square().sum(1) - 1).split([len(layer) - 1, 1])
-    weights: Tensor = rows.square().mean()
-    return weights + bias.relu().sum()
+    squares: Tensor = layer.square().sum(1) - 1  # of the rows of W, then of b
+    return squares[:-1].square().mean() + squares[-1].relu()
 
 
 def _regressors(hidden: Tensor, output: Tensor, sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
