@@ -10,6 +10,7 @@ run.embeddings("test")
 
 run.json           what was run: data, split, recipe, settings, classes, versions
 recipe.toml        the recipe, complete
+selection.json     the settings that were tried on held-out training classes, and the choice
 metrics.jsonl      a row of numbers every few steps
 start.safetensors  the weights before the first step
 last.safetensors   everything the next step needs
@@ -30,6 +31,7 @@ import torch
 from torch import nn
 
 from kinspace._core.atomic_files import read_json
+from kinspace._core.checks import plural
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
 from kinspace.embeddings import EmbeddingTable
@@ -126,6 +128,46 @@ class Run:
         """results.json; empty before the training has ended."""
         path = self.folder / "results.json"
         return read_json(path) if path.exists() else {}
+
+    @property
+    def verdict(self) -> list[str]:
+        """What the training came to, in sentences: the result, what it is better than, the choice.
+
+        >>> Run("runs/nothing").verdict
+        []
+        """
+        results, found = self.results, self.results.get("selected")
+        if not found:
+            return []
+        classes = plural(len(self.about["classes"]["test"]), "class", "classes")
+        unseen = " never seen in training" if self.about["split"] == "zero_shot" else ""
+        recall = found["recall@1"]
+        sentences = [
+            f"For {plural(found['queries'], 'picture')} of {classes}{unseen}, the nearest other "
+            f"picture is of the same class in {recall:.1%} of cases."
+        ]
+        kept = results["steps"] == 0
+        for key, name in {"untrained": "the untrained backbone", "pixels": "raw pixels"}.items():
+            if key in results and not (kept and key == "untrained"):
+                points = 100 * (recall - results[key]["recall@1"])
+                than = f"{name} ({results[key]['recall@1']:.1%})"
+                if abs(points) < 0.05:
+                    sentences.append(f"That is as much as {than}.")
+                else:
+                    word = "more" if points > 0 else "LESS"
+                    sentences.append(f"That is {abs(points):.1f} points {word} than {than}.")
+        if kept:
+            sentences.append(
+                "No training was better than the backbone as it is on held-out classes, so the "
+                f"model is that ({(self.selection or {}).get('chosen', 'features')})."
+            )
+        return sentences
+
+    @property
+    def selection(self) -> dict[str, Any] | None:
+        """selection.json: the settings that were tried, and the choice; None without a search."""
+        path = self.folder / "selection.json"
+        return read_json(path) if path.exists() else None
 
     @property
     def trained(self) -> bool:

@@ -48,9 +48,24 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
     ] = None,
     changes: Overrides = None,
     backbone: Annotated[
-        Text, typer.Option(help="small, googlenet, or a model name of timm or torchvision.")
+        Text,
+        typer.Option(
+            help="small, googlenet, or a name of timm or torchvision. Default: by the pictures."
+        ),
     ] = None,
     weights: Annotated[Text, typer.Option(help="Backbone weights, a safetensors file.")] = None,
+    freeze: Annotated[
+        bool,
+        typer.Option("--freeze", help="Train head and loss on features of the frozen backbone."),
+    ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Search rate and length, with so many times the steps of one training; 0: the "
+            "recipe's own. Default: 3, unless --steps or a learning rate is given.",
+        ),
+    ] = None,
     steps: Steps = None,
     batch: BatchSize = None,
     micro_batch: Annotated[
@@ -87,6 +102,10 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Train a model on labeled pictures and evaluate it on unseen classes.
 
+    Learning rate and number of steps are chosen on training classes that are held out, among them
+    the backbone as it is: what no training improves is kept. --steps, a learning rate or --budget 0
+    leaves the search out.
+
     Ctrl-C saves a checkpoint; continue with --resume RUN. A loss that is NaN or infinite ends the
     run with exit code 2.
     """
@@ -94,13 +113,16 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         from kinspace.distributed import is_main_process
         from kinspace.training import resume_training, train
 
-        model_keys = {"model.backbone": backbone, "model.weights": weights}
+        model_keys: dict[str, Any] = {"model.backbone": backbone, "model.weights": weights}
+        model_keys |= {"model.freeze": freeze or None, "search.budget": budget}
+        model_keys["search.cpu_minutes"] = None if budget is None else "none"
         # an option that is not given does not undo a --set of its key
         model_keys = {key: value for key, value in model_keys.items() if value is not None}
         if resume is not None:
             _refuse_with_resume(
                 {"--loss": loss, "--regularizer": regularizer, "--set": changes}
                 | {"--backbone": backbone, "--weights": weights, "--steps": steps}
+                | {"--freeze": freeze or None, "--budget": budget}
                 | {"--batch": batch, "--micro-batch": micro_batch, "--out": out}
                 | {"--split": split, "--precision": precision}
             )
@@ -164,4 +186,11 @@ def print_results(run: Run) -> None:
     console = Console()
     if measures:
         console.print(table)
-    console.print(f"run folder: {run.folder}", markup=False, highlight=False, soft_wrap=True)
+    selection = run.selection
+    said = [*run.verdict]
+    if selection is not None and selection["trained"]:
+        said.append(selection["reason"])
+    said.append(f"run folder: {run.folder}")
+    said.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
+    for line in said:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

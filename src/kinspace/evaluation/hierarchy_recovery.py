@@ -82,7 +82,7 @@ def recover_hierarchy(
     options.setdefault("split", "stratified")
     reference, test = _parts(coarse, options["split"], seed)
     status("training on the merged classes")
-    changes = {**(changes or {}), "validation.fraction": 0.0}
+    changes = {"search.budget": 0.0, **(changes or {}), "validation.fraction": 0.0}
     run = train(coarse, method=method, changes=changes, out=out, **options)
     splits = Splits(coarse, reference, None, test)
     made = RunEmbeddings(run, splits, device=options.get("device"))

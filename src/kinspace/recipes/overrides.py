@@ -49,7 +49,9 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--
     """The recipe with other values. Another loss.name or sampler.name starts from its defaults.
 
     A backbone of timm or torchvision comes with its pretrained weights. Where these or a file of
-    weights are new to the recipe, its `fine_tuning` replaces its own values, but not `changes`.
+    weights are new to the recipe, its `fine_tuning` replaces its own values, but no changes, of
+    this call or an earlier one. A learning rate or a number of steps ends the search for them,
+    unless its budget is given too.
 
     >>> from kinspace.recipes import read_recipe
     >>> tuned = with_changes(read_recipe("triplet"), {"model.backbone": "resnet50"})
@@ -61,7 +63,7 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--
     Traceback (most recent call last):
     ValueError: --set: loss.bta: unknown option of almn 'bta'; did you mean 'beta'? ...
     """
-    table = recipe.to_dict()
+    table, given = recipe.to_dict(), changes
     changes = _with_pretrained(changes)
     try:
         if _adds_weights(recipe, changes):
@@ -72,9 +74,12 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--
                 _replace_section(table, section, {"name": changes[f"{section}.name"]})
         if "index" in table and changes.get("sampler.name", "neighborhoods") != "neighborhoods":
             _replace_section(table, "index", None)
+        if not {"optimizer.lr", "schedule.steps"}.isdisjoint(given):
+            changes = {"search.budget": 0.0, **changes}
         for key, value in changes.items():
             require_choice(key, key.partition(".")[0], [*recipe.to_dict(), "index"], what="key")
             set_dotted(table, key, value)
+        table["fine_tuning"] = {k: v for k, v in table["fine_tuning"].items() if k not in given}
         return Recipe.from_dict(table)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None

@@ -59,15 +59,20 @@ def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
         folder, path = files[require_choice("method", where, files, what="recipe")]
         where = f"{folder}/{path.name}"
         if folder == "defaults":
-            return load_toml(path, where, _with_fine_tuning)
+            return load_toml(path, where, _with_common)
     return load_toml(path, where, Recipe.from_dict)
 
 
-def _with_fine_tuning(table: Mapping[str, Any]) -> Recipe:
-    """A default recipe with the values that all of them share for pretrained backbones."""
-    common = resources.files("kinspace.recipes").joinpath("fine_tuning.toml")
-    values = tomllib.loads(common.read_text(encoding="utf-8"))
-    return Recipe.from_dict({**table, "fine_tuning": {**values, **table.get("fine_tuning", {})}})
+def _with_common(table: Mapping[str, Any]) -> Recipe:
+    """A default recipe with what all of them share; its own values count more."""
+    files = resources.files("kinspace.recipes")
+    common = {
+        name: tomllib.loads(files.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+        for name in ("common", "fine_tuning")
+    }
+    shared = {**common["common"], "fine_tuning": common["fine_tuning"]}
+    sections = {key: {**values, **table.get(key, {})} for key, values in shared.items()}
+    return Recipe.from_dict({**table, **sections})
 
 
 def _files(folder: str) -> dict[str, Traversable]:

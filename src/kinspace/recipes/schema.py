@@ -35,6 +35,7 @@ from kinspace.recipes.sections import (
     RegularizerConfig,
     SamplerConfig,
     ScheduleConfig,
+    SearchConfig,
     TestConfig,
     TransformConfig,
     ValidationConfig,
@@ -82,6 +83,7 @@ class Recipe:
     index: IndexConfig | None = None
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
     test: TestConfig = field(default_factory=TestConfig)
     fine_tuning: Mapping[str, Any] = field(default_factory=dict)
     tune: Mapping[str, Range] = field(default_factory=dict)
@@ -147,10 +149,11 @@ SECTIONS: dict[str, Callable[..., Any]] = {
     "index": IndexConfig,
     "warm_start": WarmStartConfig,
     "validation": ValidationConfig,
+    "search": SearchConfig,
     "test": TestConfig,
 }
 # No other section depends on these.
-INDEPENDENT = ("transform", "optimizer", "schedule", "warm_start", "validation", "test")
+INDEPENDENT = ("transform", "optimizer", "schedule", "warm_start", "validation", "search", "test")
 # Options of these stand beside the keys of their own, as a user thinks of them: loss.beta.
 WITH_OPTIONS = (LossConfig, RegularizerConfig, SamplerConfig)
 

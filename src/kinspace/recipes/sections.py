@@ -30,6 +30,7 @@ from kinspace.regularizers import REGULARIZERS
 from kinspace.samplers import SAMPLERS
 
 __all__ = [
+    "AUTO",
     "IndexConfig",
     "LossConfig",
     "ModelConfig",
@@ -38,12 +39,14 @@ __all__ = [
     "RegularizerConfig",
     "SamplerConfig",
     "ScheduleConfig",
+    "SearchConfig",
     "TestConfig",
     "TransformConfig",
     "ValidationConfig",
     "WarmStartConfig",
 ]
 
+AUTO = "auto"  # the backbone that is chosen by the pictures
 STARTS = ("random", "whitened", "discriminants")
 
 
@@ -106,6 +109,8 @@ class SamplerConfig:
 class ModelConfig:
     """Backbone and head.
 
+    backbone: "auto": `DEFAULT_BACKBONE` with its pretrained weights for pictures of 64 pixels and
+        more, "small" for others, and for weights or learners.
     weights: a safetensors file; with it `pretrained` becomes false.
     dim: of the embeddings; None: no embedding layer.
     pool: "avg", "max", "both" or "token"; None: "token" for transformers whose own classifier
@@ -169,7 +174,7 @@ class ModelConfig:
             )
         above_zero(self, "length", "start_norm")
         at_least(self, 0, "lora")
-        if self.lora and find_backbone(self.backbone)[0] != "timm":
+        if self.lora and (self.backbone == AUTO or find_backbone(self.backbone)[0] != "timm"):
             raise ValueError(
                 f"lora: it is for transformers of timm, got {self.backbone!r}; set lora to 0"
             )
@@ -182,6 +187,11 @@ class ModelConfig:
         return self.freeze_batch_norm
 
     def _check_backbone(self) -> None:
+        if self.backbone == AUTO:
+            if self.weights is not None or self.attention or self.depths or self.options:
+                object.__setattr__(self, "backbone", "small")
+            else:
+                return
         try:
             find_backbone(self.backbone)
         except ValueError as error:
@@ -340,6 +350,23 @@ class ValidationConfig:
         convert_fields(self)
         below_one("fraction", self.fraction)
         at_least(self, 1, "every")
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """The search for settings on held-out training classes (`kinspace.training.selection`).
+
+    budget: the steps of all its trainings together, in trainings of `schedule.steps`; 0: no search.
+    cpu_minutes: on a CPU a pretrained network is trained only if the search would take no longer;
+        otherwise head and loss alone are, on its features. None: no limit.
+    """
+
+    budget: float = 0.0
+    cpu_minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        at_least(self, 0, "budget", "cpu_minutes")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,13 +12,22 @@ from torch import Tensor, nn
 from kinspace._core.class_index import class_means, class_sums
 from kinspace._core.vectors import unit
 from kinspace.clustering import ClusterIndex
-from kinspace.data import TransformSettings
+from kinspace.data import Dataset, TransformSettings
+from kinspace.data.in_memory import SampleInputs
+from kinspace.data.pictures import UnreadablePicture
 from kinspace.distributed import rank, world_size
 from kinspace.losses import LOSSES
-from kinspace.models import Embedder, layer_scales, make_embedder, parameter_groups
+from kinspace.models import (
+    DEFAULT_BACKBONE,
+    Embedder,
+    layer_scales,
+    make_embedder,
+    parameter_groups,
+)
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
-from kinspace.recipes import Recipe
+from kinspace.recipes import Recipe, with_changes
 from kinspace.recipes.overrides import samples_per_batch
+from kinspace.recipes.sections import AUTO
 from kinspace.samplers import SAMPLERS, BatchSampler, neighborhoods
 from kinspace.training.data_parts import DataPart
 from kinspace.training.embedding import embed_all
@@ -29,6 +39,7 @@ from kinspace.training.state import State, WeightAverage
 from kinspace.training.step import Precision, seed_everything
 
 __all__ = [
+    "choose_backbone",
     "init_head",
     "make_model",
     "make_plan",
@@ -40,6 +51,34 @@ __all__ = [
 ]
 
 _CALIBRATION = 512  # pictures to measure the norm of the embeddings before training
+_LOOKED_AT = 9  # pictures whose size decides the backbone
+_PHOTOGRAPH = 64  # pixels of the shorter side from which on a picture is taken for a photograph
+
+
+def choose_backbone(recipe: Recipe, dataset: Dataset) -> Recipe:
+    """The recipe with a backbone in place of "auto": pretrained, but for small pictures.
+
+    The median of the shorter sides of a few pictures decides; `DEFAULT_BACKBONE` has learnt from
+    photographs, of which little is left below 64 pixels.
+
+    >>> from kinspace.data import digits_dataset
+    >>> from kinspace.recipes import read_recipe
+    >>> choose_backbone(read_recipe("nra"), digits_dataset()).model.backbone
+    'small'
+    """
+    if recipe.model.backbone != AUTO:
+        return recipe
+    sides = []
+    if not isinstance(dataset.pictures, SampleInputs):
+        places = torch.linspace(0, len(dataset) - 1, min(_LOOKED_AT, len(dataset))).long()
+        for place in places.tolist():
+            try:
+                sides.append(min(dataset.pictures.read(place).size))
+            except UnreadablePicture:  # what happens to it is decided where all are read
+                continue
+    large = bool(sides) and statistics.median(sides) >= _PHOTOGRAPH
+    name = DEFAULT_BACKBONE if large else "small"
+    return with_changes(recipe, {"model.backbone": name}, where="backbone")
 
 
 def make_model(recipe: Recipe, *, seed: int) -> Embedder:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kinspace.distributed import is_main_process, world_size
-from kinspace.evaluation.retrieval import recall_at_k
+from kinspace.evaluation.retrieval import QueryScores, Retrieval
 from kinspace.samplers import clusters_of
 from kinspace.training.data_parts import DataPart
 from kinspace.training.diagnostics import Diagnostics, batch_statistics
@@ -47,6 +47,7 @@ class Plan:
     """The numbers of a training: its length, its rates, and the steps between two events.
 
     refresh_every: of the cluster index; 0: once an epoch. keep_every: 0: keep no checkpoints.
+    validate_at: the steps to validate at, in place of every `validate_every`.
     steps_before: those of the warm start, which the names of kept checkpoints count too.
     """
 
@@ -58,6 +59,7 @@ class Plan:
     micro_batch: int | None = None
     refresh_every: int = 0
     validate_every: int = 200
+    validate_at: tuple[int, ...] = ()
     log_every: int = 10
     save_every: int = 200
     keep_every: int = 0
@@ -73,7 +75,7 @@ class Stopped(KeyboardInterrupt):
 def fit(
     state: State, plan: Plan, train: DataPart, validation: DataPart | None, hooks: Hooks
 ) -> None:
-    """Train from `state.step` to the last step."""
+    """Train from `state.step` to the last step, or until a validation is the last (`Hooks`)."""
     window, diagnostics, clock = LossWindow(), Diagnostics(state.objective.loss), _Clock()
     if state.step == 0:
         _validate(state, plan, validation, hooks, {})
@@ -86,14 +88,14 @@ def fit(
                 window.add(state.step, result.parts, result.indices)
                 _remember_losses(state, result)
                 clock.count(len(result.labels))
-                due = _due(state.step, plan)
+                due, enough = _due(state.step, plan), False
                 stop = _any_process_stops(stopping.is_set(), result.total.device, ask=due["log"])
                 if due["log"] or stop:  # before a checkpoint: it must not hold NaN
                     row = _metrics(state, plan, window, result, clock)
                     if due["validate"] or due["save"] or stop:
                         _require_finite_weights(state, result)
                     if due["validate"]:
-                        _validate(state, plan, validation, hooks, row)
+                        enough = _validate(state, plan, validation, hooks, row)
                         clock.pause()
                     _log(row, hooks, diagnostics)
                 if due["refresh"]:
@@ -108,6 +110,8 @@ def fit(
                     clock.pause()
                 if stop:
                     raise Stopped
+                if enough:
+                    return
                 if state.step == plan.steps:
                     break
 
@@ -167,7 +171,8 @@ def _remember_losses(state: State, result: StepResult) -> None:
 def _due(step: int, plan: Plan) -> dict[str, bool]:
     """What follows after a step."""
     last = step == plan.steps
-    validate = last or step % plan.validate_every == 0
+    every = plan.validate_every
+    validate = last or (step in plan.validate_at if plan.validate_at else step % every == 0)
     save = last or step % plan.save_every == 0
     keep = last or (plan.steps_before + step) % (plan.keep_every or 1) == 0
     return {
@@ -188,15 +193,18 @@ def _refresh_index(state: State, train: DataPart, plan: Plan) -> None:
 
 def _validate(
     state: State, plan: Plan, validation: DataPart | None, hooks: Hooks, row: dict[str, Any]
-) -> None:
-    """Add Recall@1 on the validation classes to the row; save the model if it is the best."""
+) -> bool:
+    """Add Recall@1 on the validation classes to the row; save the model if it is the best.
+
+    Returns whether the training has come to its end with this validation.
+    """
     if validation is None:
         if state.step == plan.steps:
             hooks.save_best(state)
-        return
+        return False
     vectors = embed_all(state.eval_model, validation, batch_size=plan.eval_batch)
-    recall = recall_at_k(vectors, validation.dataset.labels.to(vectors.device), (1,))[1]
-    row["recall@1"] = recall
+    scores = Retrieval(vectors, validation.dataset.labels).scores((1,))
+    row["recall@1"] = recall = scores.summary()["recall@1"]
     if recall > state.best.recall:
         state.best = Best(state.step, recall)
         hooks.save_best(state)
@@ -205,6 +213,7 @@ def _validate(
         hooks.progress.message(
             f"before the first step: Recall@1 {recall:.1%} on the validation classes"
         )
+    return hooks.validated(state.step, scores)
 
 
 def _require_finite_weights(state: State, result: StepResult) -> None:
@@ -305,12 +314,15 @@ class Hooks:
 
     save_last: after every `Plan.save_every` steps. save_best: after a validation that is better
     than all before it. keep: after every `Plan.keep_every` steps, with the number of the step.
+    validated: after a validation, with its step and the scores of each query; True ends the
+    training.
     """
 
     write_row: Callable[[dict[str, Any]], None] = _ignore
     save_last: Callable[[State], None] = _ignore
     save_best: Callable[[State], None] = _ignore
     keep: Callable[[State, int], None] = lambda state, step: None
+    validated: Callable[[int, QueryScores], bool] = lambda step, scores: False
     progress: Progress = field(default_factory=NoProgress)
     close: Callable[[], None] = lambda: None
 
@@ -360,6 +372,6 @@ def make_hooks(
         save_last,
         save_best if phase else _ignore,  # a model of the warm start is never chosen
         keep,
-        progress,
-        metrics.close,
+        progress=progress,
+        close=metrics.close,
     )

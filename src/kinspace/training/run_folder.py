@@ -1,6 +1,7 @@
 """The files of a run folder; `kinspace.run` opens it.
 
     RUN/run.json, recipe.toml           what was started: data, split, recipe, seed
+    RUN/selection.json, selection/      the search for settings (`kinspace.training.selection`)
     RUN/last.safetensors                checkpoint to resume from
     RUN/model.safetensors               the chosen weights
     RUN/embeddings/test.npz             the test part by the chosen weights
@@ -49,9 +50,11 @@ __all__ = [
     "hardware",
     "new_folder",
     "read_checkpoint",
+    "recipe_in_force",
     "require_same",
     "resume_run",
     "write_checkpoint",
+    "write_run",
 ]
 
 FORMAT = 1  # of run.json and the files beside it
@@ -94,9 +97,15 @@ def create_run(out: str | Path | None, name: str, about: Mapping[str, Any], reci
     """Make the folder of a new run, with run.json and recipe.toml; the same on every process."""
     folder = Path(broadcast_from_main(str(new_folder(out, name)) if is_main_process() else ""))
     if is_main_process():
-        write_json(folder / "run.json", about)
-        (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+        write_run(folder, about, recipe)
     return folder
+
+
+def write_run(folder: Path, about: Mapping[str, Any], recipe: Recipe) -> None:
+    """Write run.json and recipe.toml; run.json, which makes the folder a run, comes last."""
+    text = recipe.to_toml()
+    write_atomically(folder / "recipe.toml", lambda part: part.write_text(text, encoding="utf-8"))
+    write_json(folder / "run.json", about)
 
 
 def resume_run(
@@ -113,6 +122,16 @@ def resume_run(
         clear_parts(run.folder)
     last = run.folder / "last.safetensors"
     return run.folder, read_checkpoint(last) if last.exists() else None
+
+
+def recipe_in_force(out: str | Path | None, given: Recipe) -> Recipe:
+    """The recipe that a run of the given one trains by now: with what its search has chosen."""
+    try:
+        about = read_json(Path(out or "") / "run.json")
+        known = _plain(about.get("given")) == _plain(given.to_dict())
+        return Recipe.from_dict(about["recipe"]) if known else given
+    except (OSError, ValueError, KeyError, AttributeError):
+        return given  # `resume_run` says what is wrong
 
 
 def require_same(found: Mapping[str, Any], given: Mapping[str, Any], folder: Path) -> None:

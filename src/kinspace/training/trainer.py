@@ -18,16 +18,19 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinspace import __version__
-from kinspace._core.atomic_files import write_json
+from kinspace._core.atomic_files import read_json, write_json
 from kinspace._core.checks import plural
 from kinspace._core.vectors import unit
+from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
 from kinspace.distributed import barrier, init_process_group, is_main_process, world_size
 from kinspace.embeddings import EmbeddingTable
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.overrides import fit_batch_size
+from kinspace.recipes.sections import AUTO
 from kinspace.training.components import (
+    choose_backbone,
     init_head,
     make_model,
     make_plan,
@@ -38,7 +41,7 @@ from kinspace.training.components import (
     warm_start_recipe,
 )
 from kinspace.training.cuda_graphs import Graphed
-from kinspace.training.data_parts import DataParts, embedding_dim, prepare
+from kinspace.training.data_parts import DataParts, embedding_dim, prepare, split_names
 from kinspace.training.diagnostics import small_classes_warning
 from kinspace.training.embedding import evaluate_weights
 from kinspace.training.frozen import freeze, with_features
@@ -50,9 +53,12 @@ from kinspace.training.run_folder import (
     create_run,
     hardware,
     read_checkpoint,
+    recipe_in_force,
     resume_run,
     write_checkpoint,
+    write_run,
 )
+from kinspace.training.selection import Selection, enough_classes, fresh_model, start_recipe
 from kinspace.training.settings import RunSettings
 from kinspace.training.state import State, from_checkpoint
 
@@ -143,7 +149,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     )
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
     recipe = with_changes(recipe, changes, where="changes") if changes else recipe
-    recipe = replace(recipe, tune={}, fine_tuning={})  # for `tune`, and for other backbones
+    recipe = replace(recipe, tune={})  # for `kinspace.tune`
     started = init_process_group(settings.on_device())
     try:
         return _Trainer.create(data, recipe, settings, model, out, resume=resume).run()
@@ -208,25 +214,34 @@ class _Trainer:
         dataset.require_labels("train")
         if settings.tensorboard:
             require_tensorboard()  # fail before there is a run folder
-        model = make_model(recipe, seed=settings.seed) if model is None else model
+        recipe = recipe_in_force(out, recipe) if resume else recipe
+        given = recipe.to_dict()
+        if model is None:
+            recipe = choose_backbone(recipe, dataset)
+            model = make_model(recipe, seed=settings.seed)
+        elif recipe.model.backbone == AUTO:
+            recipe = replace(recipe, model=replace(recipe.model, backbone="small"))
+        recipe = replace(recipe, fine_tuning={})  # for other backbones
         if not supports_channels_last(model, settings.on_device()):
             settings = replace(settings, channels_last=False)
         split = settings.split or recipe.split
         transform = transform_settings(recipe, model)
+        recipe, notes = _searchable(recipe, dataset, split, settings)
         parts = prepare(dataset, split, transform, settings, validation=recipe.validation.fraction)
         parts.require_views(recipe.test.views)
         recipe, note = fit_batch_size(recipe, parts.train.dataset.labels)
-        notes = [note] if note else []
+        notes += [note] if note else []
         dim = embedding_dim(model, parts.train)
         about = {
             "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
             "split": split,
             **parts.to_dict(),
             "notes": notes,
+            "given": given,
             "recipe": recipe.to_dict(),
             "seed": settings.seed,
             "settings": settings.to_dict(),
-            "model": model.config() if isinstance(model, Embedder) else type(model).__name__,
+            "model": _config(model),
             "transform": None if parts.train.settings is None else transform.to_dict(),
             "hardware": hardware(parts.train.device),
             "format": FORMAT,
@@ -240,32 +255,70 @@ class _Trainer:
         return cls(recipe, settings, parts, model, dim, folder, resumed, notes)
 
     def run(self) -> Run:
-        """The warm start if the recipe has one, then the method, then the final evaluation."""
+        """The search for settings, the training by what it found, and the final evaluation."""
         from kinspace.run import Run
 
         started = time.monotonic()
-        phase = 0 if self.resumed is None else int(self.resumed[1]["phase"])
         progress = make_progress(quiet=self.settings.quiet)
-        original = None
         try:
             self._print_summary(progress)
+            if self.recipe.search.budget:
+                self._select(progress)
             if self.recipe.model.freeze:
                 self._freeze(progress)
             if self.resumed is None:
                 self._initialize()
-            if any(part.name == "density" for part in self.recipe.regularizers):
-                original = self._original_densities(phase)
-            if self.recipe.warm_start.steps and phase == 0:
-                before = warm_start_recipe(self.recipe)
-                before, _ = fit_batch_size(before, self.parts.train.dataset.labels)
-                self._train_phase(0, before, None, progress)
-            state = self._train_phase(1, self.recipe, original, progress)
+            kept = self._keeps_start()
+            trained = _Trained(self.model, 0) if kept else self._train(progress)
         except NotFinite as error:
             raise ValueError(self._not_finite(error)) from error
         finally:
             progress.close()
-        self._evaluate(state, time.monotonic() - started)
+        self._evaluate(trained, time.monotonic() - started)
         return Run(self.folder)
+
+    def _select(self, progress: Progress) -> None:
+        """Choose settings on held-out training classes, and go on with them."""
+        part = self.recipe.model
+        choice = Selection(
+            self.recipe,
+            self.settings,
+            self.model,
+            self.parts.train,
+            self.folder,
+            progress,
+            has_weights=part.pretrained or part.weights is not None,
+        ).run()
+        recipe = with_changes(self.recipe, {"search.budget": 0.0}, where="selection")
+        if choice.train:
+            self.recipe = with_changes(recipe, choice.changes, where="selection")
+        else:
+            self.recipe = start_recipe(recipe, choice.changes)
+        self.model = fresh_model(self.model, self.recipe, self.settings.seed)
+        self.dim = embedding_dim(self.model, self.parts.train)
+        if is_main_process():
+            about = read_json(self.folder / "run.json")
+            found = {"recipe": self.recipe.to_dict(), "model": _config(self.model)}
+            write_run(self.folder, {**about, **found}, self.recipe)
+        barrier()
+
+    def _keeps_start(self) -> bool:
+        """Whether a search has found no training that is better than the start."""
+        file = self.folder / "selection.json"
+        return file.exists() and not read_json(file)["trained"]
+
+    def _train(self, progress: Progress) -> _Trained:
+        """The warm start if the recipe has one, then the method."""
+        phase = 0 if self.resumed is None else int(self.resumed[1]["phase"])
+        original = None
+        if any(part.name == "density" for part in self.recipe.regularizers):
+            original = self._original_densities(phase)
+        if self.recipe.warm_start.steps and phase == 0:
+            before = warm_start_recipe(self.recipe)
+            before, _ = fit_batch_size(before, self.parts.train.dataset.labels)
+            self._train_phase(0, before, None, progress)
+        state = self._train_phase(1, self.recipe, original, progress)
+        return _Trained(state.eval_model, state.step, state.best.recall)
 
     def _print_summary(self, progress: Progress) -> None:
         train, skipped = self.parts.train.dataset, self.parts.skipped
@@ -308,7 +361,12 @@ class _Trainer:
         self.model.to(self.parts.train.device)
         init_head(self.recipe, self.model, self.parts.train)
         if is_main_process():
-            write_checkpoint(self.folder / "start.safetensors", self.model.state_dict(), {})
+            weights = self.model.state_dict()
+            write_checkpoint(self.folder / "start.safetensors", weights, {})
+            if self._keeps_start():
+                write_checkpoint(
+                    self.folder / "model.safetensors", weights, {"step": 0, "phase": 1}
+                )
 
     def _original_densities(self, phase: int) -> Tensor:
         """The densities of the pretrained features; the checkpoint of a resumed run has them."""
@@ -370,28 +428,28 @@ class _Trainer:
             "gradients (optimizer.clip_norm), or use precision bf16 or float32"
         )
 
-    def _evaluate(self, state: State, seconds: float) -> None:
+    def _evaluate(self, trained: _Trained, seconds: float) -> None:
         """Evaluate on the test part; write results.json. Leaves the chosen weights in the model.
 
         Every process embeds a share; the main process writes.
         """
         barrier()
-        device = self.parts.train.device
-        final = {name: value.clone() for name, value in state.eval_model.state_dict().items()}
+        device, model = self.parts.train.device, trained.model
+        final = {name: value.clone() for name, value in model.state_dict().items()}
         selected, chosen = read_checkpoint(self.folder / "model.safetensors", device)
-        results: dict[str, Any] = {"selected_step": chosen["step"], "steps": state.step}
+        results: dict[str, Any] = {"selected_step": chosen["step"], "steps": trained.steps}
         results["seconds"] = round(seconds, 1)
         if self.parts.validation is not None:
-            results["validation_recall@1"] = state.best.recall
+            results["validation_recall@1"] = trained.recall
         if self.parts.test is not None:
             weights = {"final": final}
             if self.settings.baselines:
                 start, _ = read_checkpoint(self.folder / "start.safetensors", device)
                 weights = {"untrained": start, **weights}
-            if chosen["step"] != state.step:
+            if chosen["step"] != trained.steps:
                 weights["selected"] = selected
             found, vectors = evaluate_weights(
-                state.eval_model,
+                model,
                 weights,
                 self.parts.test,
                 pixels=self.settings.baselines,
@@ -403,7 +461,34 @@ class _Trainer:
                 test = self.parts.test.dataset
                 table = EmbeddingTable.from_dataset(test, unit(vectors))
                 EmbeddingFile(self.folder, "test").write(table, test)
-        state.eval_model.load_state_dict(selected)
+        model.load_state_dict(selected)
         if is_main_process():
             write_json(self.folder / "results.json", results)
         barrier()
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """A model after its training; the best Recall@1 on validation classes, where there are any."""
+
+    model: nn.Module
+    steps: int
+    recall: float = 0.0
+
+
+def _searchable(
+    recipe: Recipe, dataset: Dataset, split: str, settings: RunSettings
+) -> tuple[Recipe, list[str]]:
+    """The recipe as the data allow it: a search holds out training classes by itself."""
+    if not recipe.search.budget:
+        return recipe, []
+    train, _, _ = split_names(dataset, split, validation=0.0, seed=settings.seed)
+    if enough_classes(train.num_classes):
+        return replace(recipe, validation=replace(recipe.validation, fraction=0.0)), []
+    note = f"{plural(train.num_classes, 'training class', 'training classes')}: too few to hold "
+    note += "some out, so settings are the recipe's own"
+    return replace(recipe, search=replace(recipe.search, budget=0.0)), [note]
+
+
+def _config(model: nn.Module) -> dict[str, Any] | str:
+    return model.config() if isinstance(model, Embedder) else type(model).__name__

@@ -121,7 +121,7 @@ def tune(  # noqa: PLR0913 - every option of the command line is a parameter
         quiet=quiet,
     )
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
-    recipe = with_changes(recipe, changes, where="changes") if changes else recipe
+    recipe = with_changes(recipe, {"search.budget": 0.0, **(changes or {})}, where="changes")
     recipe = _with_ranges(recipe, ranges or {})
     started = init_process_group(settings.on_device())
     try:
