@@ -171,7 +171,7 @@ def make_embedder(
     A third part, "test", may have {"mirror": True, "scales": [0.8, 1.0, 1.25]}.
 
     Without a pooling the head has that of the backbone: the class token, if its own classifier
-    reads one, else the mean. pretrained and weights are the backbone's, as in `make_backbone`. To
+    reads one, else the mean; with "auto" mean + maximum in place of the mean. pretrained and weights are the backbone's, as in `make_backbone`. To
     restore a saved model: `load_weights(make_embedder(config), file)`.
 
     >>> model = make_embedder({"backbone": {"name": "small"}, "head": {"dim": 64}})
@@ -187,6 +187,8 @@ def make_embedder(
         raise ValueError("backbone: expected a name, there is none")
     backbone = make_backbone(**of_backbone, pretrained=pretrained, weights=weights)
     pooling = of_head.get("pooling") or backbone.pooling
+    if pooling == "auto":
+        pooling = "token" if backbone.pooling == "token" else "both"
     head = Head(
         backbone.features,
         **{**of_head, "pooling": pooling},

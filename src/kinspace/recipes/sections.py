@@ -114,7 +114,7 @@ class ModelConfig:
     weights: a safetensors file; with it `pretrained` becomes false.
     dim: of the embeddings; None: no embedding layer.
     pool: "avg", "max", "both" or "token"; None: "token" for transformers whose own classifier
-        reads a class token, else "avg".
+        reads a class token, else "avg"; "auto": "token" for these, else "both".
     normalize: in training to `length` (at test always, to 1).
     groups: of dimensions, each normalized by itself; their number or their sizes, None: one.
     attention: the number of learners that see the net through masks of their own, 0: none.
@@ -165,7 +165,7 @@ class ModelConfig:
         if learners and (self.attention or self.groups is not None):
             learner_sizes(learners, self.groups, self.dim, shared=bool(self.attention))
         if self.pool is not None:
-            require_choice("pool", self.pool, POOLINGS, what="pooling")
+            require_choice("pool", self.pool, (*POOLINGS, "auto"), what="pooling")
         below_one("dropout", self.dropout)
         require_choice("start", self.start, STARTS, what="start")
         if self.start != "random" and (self.dim is None or self.attention or self.groups):

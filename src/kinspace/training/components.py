@@ -40,6 +40,7 @@ from kinspace.training.step import Precision, seed_everything
 
 __all__ = [
     "choose_backbone",
+    "fit_dim",
     "init_head",
     "make_model",
     "make_plan",
@@ -84,7 +85,7 @@ def choose_backbone(recipe: Recipe, dataset: Dataset) -> Recipe:
 def make_model(recipe: Recipe, *, seed: int) -> Embedder:
     """The embedder of a recipe; the seed draws its random weights."""
     part = recipe.model
-    model = make_embedder(
+    return make_embedder(
         {
             "backbone": {
                 "name": part.backbone,
@@ -107,17 +108,26 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
         pretrained=part.pretrained and part.weights is None,
         weights=part.weights,
     )
-    layer = model.head.linear
-    if (
-        part.start != "random"
-        and isinstance(layer, nn.Linear)
-        and layer.out_features > layer.in_features
-    ):
-        raise ValueError(
-            f"model.dim: the start {part.start!r} expects at most as many as the backbone's "
-            f"features, {layer.in_features}, got {layer.out_features}"
-        )
-    return model
+
+
+def fit_dim(recipe: Recipe, model: Embedder) -> tuple[Recipe, str | None]:
+    """The recipe with no more dimensions than the start has directions, and a note if they are less.
+
+    A start from the features (`model.start`) has one direction for each of them at most.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> recipe = with_changes(read_recipe("nra"), {"model.start": "whitened", "model.dim": 99})
+    >>> recipe = with_changes(recipe, {"model.backbone": "small"})
+    >>> fit_dim(recipe, make_model(recipe, seed=0))[1]
+    'embeddings of 96 dimensions in place of 99: the backbone has no more features'
+    """
+    layer, part = model.head.linear, recipe.model
+    whole = part.start != "random" and isinstance(layer, nn.Linear)
+    if not whole or layer.out_features <= layer.in_features:
+        return recipe, None
+    note = f"embeddings of {layer.in_features} dimensions in place of {layer.out_features}: the "
+    note += "backbone has no more features"
+    return with_changes(recipe, {"model.dim": layer.in_features}), note
 
 
 def supports_channels_last(model: nn.Module, device: torch.device) -> bool:

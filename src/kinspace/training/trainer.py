@@ -31,6 +31,7 @@ from kinspace.recipes.overrides import fit_batch_size
 from kinspace.recipes.sections import AUTO
 from kinspace.training.components import (
     choose_backbone,
+    fit_dim,
     init_head,
     make_model,
     make_plan,
@@ -215,10 +216,12 @@ class _Trainer:
         if settings.tensorboard:
             require_tensorboard()  # fail before there is a run folder
         recipe = recipe_in_force(out, recipe) if resume else recipe
-        given = recipe.to_dict()
+        given, note = recipe.to_dict(), None
         if model is None:
             recipe = choose_backbone(recipe, dataset)
             model = make_model(recipe, seed=settings.seed)
+            recipe, note = fit_dim(recipe, model)
+            model = make_model(recipe, seed=settings.seed) if note else model
         elif recipe.model.backbone == AUTO:
             recipe = replace(recipe, model=replace(recipe.model, backbone="small"))
         recipe = replace(recipe, fine_tuning={})  # for other backbones
@@ -226,7 +229,9 @@ class _Trainer:
             settings = replace(settings, channels_last=False)
         split = settings.split or recipe.split
         transform = transform_settings(recipe, model)
-        recipe, notes = _searchable(recipe, dataset, split, settings)
+        notes = [note] if note else []
+        recipe, note = _searchable(recipe, dataset, split, settings)
+        notes += [note] if note else []
         parts = prepare(dataset, split, transform, settings, validation=recipe.validation.fraction)
         parts.require_views(recipe.test.views)
         recipe, note = fit_batch_size(recipe, parts.train.dataset.labels)
@@ -478,16 +483,16 @@ class _Trained:
 
 def _searchable(
     recipe: Recipe, dataset: Dataset, split: str, settings: RunSettings
-) -> tuple[Recipe, list[str]]:
+) -> tuple[Recipe, str | None]:
     """The recipe as the data allow it: a search holds out training classes by itself."""
     if not recipe.search.budget:
-        return recipe, []
+        return recipe, None
     train, _, _ = split_names(dataset, split, validation=0.0, seed=settings.seed)
     if enough_classes(train.num_classes):
-        return replace(recipe, validation=replace(recipe.validation, fraction=0.0)), []
+        return replace(recipe, validation=replace(recipe.validation, fraction=0.0)), None
     note = f"{plural(train.num_classes, 'training class', 'training classes')}: too few to hold "
     note += "some out, so settings are the recipe's own"
-    return replace(recipe, search=replace(recipe.search, budget=0.0)), [note]
+    return replace(recipe, search=replace(recipe.search, budget=0.0)), note
 
 
 def _config(model: nn.Module) -> dict[str, Any] | str:
