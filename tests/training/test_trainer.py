@@ -320,8 +320,10 @@ def test_a_head_starts_from_discriminants_of_the_training_pictures(tmp_path: Pat
     torch.testing.assert_close(model.head.linear.bias, scale * bias, rtol=1e-3, atol=1e-4)
     with pytest.raises(ValueError, match="start: 'discriminants' expects one embedding layer"):
         trained(tmp_path / "none", changes={"model.start": "discriminants", "model.dim": "none"})
-    with pytest.raises(ValueError, match=r"model\.dim: .* at most as many as .*, 32, got 64"):
-        trained(tmp_path / "wide", changes={"model.start": "discriminants", "model.dim": 64})
+    changes = {"model.start": "discriminants", "model.dim": 64}
+    wide = trained(tmp_path / "wide", changes={**changes, "schedule.steps": 1})
+    assert wide.recipe.model.dim == 32  # as many as the backbone has features
+    assert any("32 dimensions in place of 64" in note for note in wide.about["notes"])
     with pytest.raises(ValueError, match="did you mean 'discriminants'"):
         trained(tmp_path / "misspelt", changes={"model.start": "discriminant"})
-    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "wide"}

@@ -171,8 +171,9 @@ def make_embedder(
     A third part, "test", may have {"mirror": True, "scales": [0.8, 1.0, 1.25]}.
 
     Without a pooling the head has that of the backbone: the class token, if its own classifier
-    reads one, else the mean; with "auto" mean + maximum in place of the mean. pretrained and weights are the backbone's, as in `make_backbone`. To
-    restore a saved model: `load_weights(make_embedder(config), file)`.
+    reads one, else the mean; with "auto" mean + maximum in place of the mean. pretrained and
+    weights are the backbone's, as in `make_backbone`. To restore a saved model:
+    `load_weights(make_embedder(config), file)`.
 
     >>> model = make_embedder({"backbone": {"name": "small"}, "head": {"dim": 64}})
     >>> model.dim, sum(value.numel() for value in model.parameters())

@@ -111,7 +111,7 @@ def make_model(recipe: Recipe, *, seed: int) -> Embedder:
 
 
 def fit_dim(recipe: Recipe, model: Embedder) -> tuple[Recipe, str | None]:
-    """The recipe with no more dimensions than the start has directions, and a note if they are less.
+    """The recipe with no more dimensions than its start has directions, and a note if so.
 
     A start from the features (`model.start`) has one direction for each of them at most.
 
@@ -122,8 +122,9 @@ def fit_dim(recipe: Recipe, model: Embedder) -> tuple[Recipe, str | None]:
     'embeddings of 96 dimensions in place of 99: the backbone has no more features'
     """
     layer, part = model.head.linear, recipe.model
-    whole = part.start != "random" and isinstance(layer, nn.Linear)
-    if not whole or layer.out_features <= layer.in_features:
+    if part.start == "random" or not isinstance(layer, nn.Linear):
+        return recipe, None
+    if layer.out_features <= layer.in_features:
         return recipe, None
     note = f"embeddings of {layer.in_features} dimensions in place of {layer.out_features}: the "
     note += "backbone has no more features"
