@@ -62,7 +62,7 @@ def forward(
     medoids, nmi = torch.empty_like(classes, dtype=torch.int64), distances.new_empty(())
     lanes = power_of_2(max(size, 32))
     _search[(1,)](
-        distances, classes, distances.max(), weight, sizes, _n_log_n(size, distances.device),
+        distances, classes, distances.max(), weight, sizes, *_n_log_n(size, distances.device),
         counts, lists, reached, medoids, nmi, size, size.bit_length(), lanes, ROWS,
         num_warps=lanes // 32,  # a lane has one number of each vector: no other reads its column
         num_stages=1, enable_fp_fusion=False,
@@ -71,13 +71,14 @@ def forward(
 
 
 @functools.cache
-def _n_log_n(size: int, device: torch.device) -> Tensor:
-    """The CPU's, so that no digit differs. The host waits for the first copy only."""
-    return fixed_point_n_log_n(size).to(device)
+def _n_log_n(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """f(n), and f(n + 1) - f(n). The CPU's, so that no digit differs; it is copied once."""
+    f = fixed_point_n_log_n(size)
+    return f.to(device), f.diff().to(device)
 
 
 @jit
-def _search(distances, classes, highest, weight, sizes, f, counts, lists, reached, medoids, nmi, size, bits, LANES: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913, PLR0915
+def _search(distances, classes, highest, weight, sizes, f, steps_of_f, counts, lists, reached, medoids, nmi, size, bits, LANES: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip  # noqa: E501, PLR0913, PLR0915
     lane = tl.arange(0, LANES)
     inside = lane < size
     weight = tl.load(weight)
@@ -151,35 +152,37 @@ def _search(distances, classes, highest, weight, sizes, f, counts, lists, reache
 
         gathered = tl.zeros((LANES,), tl.int32)  # |k - T_i| of the new cluster k
         for move in range(0, tl.sum(moves.to(tl.int32))):
-            distance = tl.load(distances + tl.load(samples + move) * size + lane, mask=inside, other=0.0)  # fmt: skip  # noqa: E501
             before, after = tl.load(reached + move), tl.load(reached + size + move)
-            cost += (tl.minimum(distance, after).to(tl.float64) * scale).to(tl.int64)
-            cost -= (tl.minimum(distance, before).to(tl.float64) * scale).to(tl.int64)
-            # a sample in T_i counts there, any other in its cluster; kept implies taken
-            kept, taken = (distance < after).to(tl.int32), (distance < before).to(tl.int32)
             old_row, new_row = tl.load(of_cell + move), tl.load(to_cell + move)
             same = old_row == new_row
             in_class = counts + tl.load(of_class + move) * size + lane
             in_old = counts + (size + old_row) * size + lane
             in_new = counts + (size + new_row) * size + lane
             in_cluster = counts + (2 * size + tl.load(of_cluster + move)) * size + lane
-            # all loads before all stores: they do not wait for each other
+            row = distances + tl.load(samples + move) * size + lane
+            # all loads before all that waits for one of them
             class_count = tl.load(in_class, mask=inside, other=0)
             old_count = tl.load(in_old, mask=inside, other=0)
             new_count = tl.load(in_new, mask=inside, other=0)
             cluster_count = tl.load(in_cluster, mask=inside, other=0)
+            distance = tl.load(row, mask=inside, other=0.0)
+            # a sample in T_i counts there, any other in its cluster; kept implies taken
+            kept, taken = (distance < after).to(tl.int32), (distance < before).to(tl.int32)
+            in_same = tl.where(same, 1 - kept, 0)
             class_after = class_count + kept - taken
-            old_after = old_count + taken - 1 + tl.where(same, 1 - kept, 0)
-            new_after = new_count + tl.where(same, 0, 1 - kept)
+            old_after = old_count + taken - 1 + in_same
+            new_after = new_count + 1 - kept - in_same
             cluster_after = cluster_count + taken - 1
             tl.store(in_class, class_after, mask=inside)
             tl.store(in_new, new_after, mask=inside)  # before the old: they may be one row
             tl.store(in_old, old_after, mask=inside)
             tl.store(in_cluster, cluster_after, mask=inside)
-            joint += _change(f, class_after, class_count, inside)
-            joint += _change(f, old_after, old_count, inside)
-            joint += _change(f, new_after, new_count, inside)
-            cluster_sum += _change(f, cluster_after, cluster_count, inside)
+            joint += _change(steps_of_f, class_after, class_count, inside)
+            joint += _change(steps_of_f, old_after, old_count, inside)
+            joint += _change(steps_of_f, new_after, new_count, inside)
+            cluster_sum += _change(steps_of_f, cluster_after, cluster_count, inside)
+            cost += (tl.minimum(distance, after).to(tl.float64) * scale).to(tl.int64)
+            cost -= (tl.minimum(distance, before).to(tl.float64) * scale).to(tl.int64)
             taken_sum += kept - taken
             gathered += 1 - kept
         tl.store(counts + (2 * size + step) * size + lane, gathered, mask=inside)
@@ -192,5 +195,8 @@ def _search(distances, classes, highest, weight, sizes, f, counts, lists, reache
 
 
 @jit
-def _change(f, after, before, inside):
-    return tl.load(f + after, mask=inside, other=0) - tl.load(f + before, mask=inside, other=0)
+def _change(steps_of_f, after, before, inside):
+    """f(after) - f(before): counts change by one, or stay."""
+    changed = inside & (after != before)
+    step = tl.load(steps_of_f + tl.minimum(after, before), mask=changed, other=0)
+    return tl.where(after > before, step, -step)
