@@ -32,7 +32,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def medoids_of_the_kernel(
     distances: Tensor, classes: Tensor, *, margin_weight: float
 ) -> tuple[Tensor, Tensor]:
-    """What the kernel returns, which runs on a GPU only: `test_gpu.py` holds that it reads nothing."""
+    """What its kernel returns; `test_gpu.py` holds that it reads nothing."""
     return torch.empty_like(classes), distances.new_empty(())
 
 

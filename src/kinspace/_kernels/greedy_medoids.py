@@ -114,7 +114,7 @@ def _search(distances, classes, highest, weight, sizes, f, steps_of_f, counts, l
     cell = tl.zeros((LANES,), tl.int32)
     medoid = tl.zeros((LANES,), tl.int32)
 
-    for step in range(0, count):
+    for step in range(count):
         clusters = cluster_sum + tl.load(f + taken_sum, mask=inside, other=0)
         information = whole + joint - clusters - truth
         entropies = 2 * whole - clusters - truth
@@ -151,7 +151,7 @@ def _search(distances, classes, highest, weight, sizes, f, steps_of_f, counts, l
         tl.debug_barrier()
 
         gathered = tl.zeros((LANES,), tl.int32)  # |k - T_i| of the new cluster k
-        for move in range(0, tl.sum(moves.to(tl.int32))):
+        for move in range(tl.sum(moves.to(tl.int32))):
             before, after = tl.load(reached + move), tl.load(reached + size + move)
             old_row, new_row = tl.load(of_cell + move), tl.load(to_cell + move)
             same = old_row == new_row
