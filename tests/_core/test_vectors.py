@@ -1,6 +1,5 @@
 """Lengths, directions, distances and groups of dimensions, and their derivatives."""
 
-import math
 from collections.abc import Callable
 
 import pytest
@@ -22,7 +21,6 @@ from kinspace._core.vectors import (
     squared_distances,
     unit,
     unit_groups,
-    zero_to_inf,
 )
 from kinspace.losses import BIER, HDC, bier_loss, hdc_loss
 from kinspace.regularizers import Divergence, divergence
@@ -76,12 +74,6 @@ def test_norms_have_first_and_second_derivatives_and_none_at_zero() -> None:
     assert slope.eq(0).all()
     (second,) = torch.autograd.grad(slope.square().sum(), x)
     assert second.eq(0).all()
-
-
-def test_lengths_to_divide_by_are_infinite_where_dividing_would_overflow() -> None:
-    tiny = torch.finfo(torch.float32).tiny
-    found = zero_to_inf(torch.tensor([0.0, tiny, 2 * tiny, 1.0]))
-    assert found.tolist() == [math.inf, math.inf, 2 * tiny, 1.0]
 
 
 DTYPES = [torch.float64, torch.float32]

@@ -11,6 +11,7 @@ from torch import Tensor
 from batches import DEGENERATE_BATCHES, NUM_CLASSES, random_batch
 from gradients import Result, disagreement, evaluate
 from kinspace import miners
+from kinspace.losses import clustering_loss
 from methods import EVERY_METHOD, METHODS, Arguments, Method
 from modules import EVERY_MODULE, MODULES
 
@@ -68,8 +69,6 @@ def test_every_module_moves_on_the_same_on_a_gpu(name: str) -> None:
 
 # What reads values, and why. The host waits for the network there in every step.
 READING = {
-    "clustering_loss": "chooses its medoids on the CPU",
-    "clustering": "chooses its medoids on the CPU",
     "batch_hard": "lists as many triplets as there are",
     "disjoint": "lists as many triplets as there are",
     "distance_weighted": "lists as many triplets as there are",
@@ -122,6 +121,20 @@ def test_the_host_does_not_wait_for_a_module(name: str) -> None:
     module = MODULES[name].build(NUM_CLASSES, 64).to(DEVICE)
     arguments = given(BATCH._asdict())[: 1 if MODULES[name].on_centers else 2]
     assert waits(lambda: module(*arguments).backward()) == (name in READING)
+
+
+@pytest.mark.parametrize(("classes", "per_class"), [(8, 64), (128, 4), (512, 1)])
+def test_the_host_does_not_wait_for_the_medoids_of_large_batches(
+    classes: int, per_class: int
+) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    embeddings = torch.randn(512, 64, generator=generator, dtype=torch.float64)
+    labels = torch.arange(classes).repeat(per_class)
+    expected = evaluate(clustering_loss, {"embeddings": embeddings, "labels": labels})
+    arguments = there({"embeddings": embeddings, "labels": labels})
+    assert disagreement(back(evaluate(clustering_loss, arguments)), expected) is None
+    x, there_labels = given(arguments)
+    assert not waits(lambda: clustering_loss(x, there_labels).backward())
 
 
 @pytest.mark.parametrize("name", MINERS)

@@ -2,7 +2,7 @@
 
 Precision (losses run in float32 or better, whatever the model runs in), reduction of one value a
 sample to one value, logarithms of sums of exponentials that are finite on any finite input, the
-k-th largest value.
+k-th largest value, n log n as whole numbers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.nn import functional
 
 __all__ = [
     "REDUCTIONS",
+    "fixed_point_n_log_n",
     "full_precision",
     "is_traced",
     "kth_largest",
@@ -31,6 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 REDUCTIONS = ("mean", "sum", "none")
+BITS = 40  # binary places of n log n
 LINEAR = 40.0  # log(1 + exp(z)) is z to all digits of float64 from here on
 
 
@@ -147,3 +149,13 @@ def kth_largest(values: Tensor, k: Tensor) -> Tensor:
         return values.kthvalue(max(len(values) + 1 - int(k), 1)).values  # an eighth of the time
     ordered = values.sort(descending=True).values
     return ordered.gather(0, (k - 1).clamp(max=len(values) - 1)[None])[0]
+
+
+def fixed_point_n_log_n(largest: int) -> Tensor:
+    """n log n for n = 0, ..., largest in 2^-40, whole numbers: exact sums for entropies of counts.
+
+    >>> fixed_point_n_log_n(2) / 2**40
+    tensor([0.0000, 0.0000, 1.3863])
+    """
+    numbers = torch.arange(largest + 1, dtype=torch.float64)
+    return torch.xlogy(numbers, numbers).mul(2.0**BITS).round().long()

@@ -42,7 +42,6 @@ __all__ = [
     "stack_groups",
     "unit",
     "unit_groups",
-    "zero_to_inf",
 ]
 
 # Share of ||x||^2 + ||y||^2 below which a squared distance is computed again: at the share the
@@ -81,17 +80,9 @@ def unit(vectors: Tensor) -> Tensor:
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    return vectors / zero_to_inf(norms(vectors))
-
-
-def zero_to_inf(lengths: Tensor) -> Tensor:
-    """Lengths to divide by: infinity for 0, so that the quotient and its gradient are 0.
-
-    >>> zero_to_inf(torch.tensor([0.0, 2.0]))
-    tensor([inf, 2.])
-    """
-    # the smallest as well: dividing by them overflows
-    return lengths.masked_fill(lengths <= torch.finfo(lengths.dtype).tiny, math.inf)
+    squares = vectors.square().sum(-1, keepdim=True)
+    # an infinite length for 0, so that the quotient and its gradient are 0
+    return vectors / squares.masked_fill(squares == 0, math.inf).sqrt()
 
 
 @full_precision

@@ -9,6 +9,8 @@ the formula's name in this folder, compute it where it can:
     vjp_formula(saved, grads, **options) the same in plain PyTorch; left out where `saved` starts
                                          with the inputs, and the formula itself is differentiated
 
+Without `vjp` the result is a constant of the gradient.
+
 Whatever a kernel cannot do goes to the formula by itself: tracing by torch.compile, the transforms
 of torch.func, forward-mode derivatives; and derivatives of its gradient, by `vjp_formula`.
 
@@ -35,6 +37,7 @@ __all__ = ["KERNELS", "accelerated", "use_kernels"]
 # the formulas that have a kernel, and the module that has it
 KERNELS: dict[str, str] = {
     "bias_relu": "kinspace._kernels.bias_relu",
+    "greedy_medoids": "kinspace._kernels.greedy_medoids",
     "join_bias_relu": "kinspace._kernels.join_bias_relu",
     "local_response_norm": "kinspace._kernels.local_response_norm",
     "max_pool": "kinspace._kernels.max_pool",
@@ -85,9 +88,11 @@ def accelerated(formula: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(formula)
     def dispatched(*inputs: P.args, **options: P.kwargs) -> R:
-        if _switch["on"] and not _transformed(inputs):
+        if _switch["on"] and not _transformed((*inputs, *options.values())):
             kernel = _kernel(module)
             if kernel.supports(*inputs, **options):
+                if not hasattr(kernel, "vjp"):
+                    return kernel.forward(*inputs, **options)[0]  # type: ignore[no-any-return]
                 return _Kernel.apply(formula, kernel, options, *inputs)  # type: ignore[no-any-return,no-untyped-call]
         return formula(*inputs, **options)
 
@@ -99,12 +104,16 @@ def _kernel(module: str) -> ModuleType:
     return importlib.import_module(module)
 
 
-def _transformed(inputs: Sequence[Any]) -> bool:
-    """Whether something else than plain backward differentiation looks at these tensors."""
+def _transformed(arguments: Sequence[Any]) -> bool:
+    """Whether something else than plain backward differentiation looks at the tensors of these."""
     return (
         torch.compiler.is_compiling()
         or forward_ad._current_level >= 0
-        or any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in inputs)
+        or any(
+            torch._C._functorch.is_functorch_wrapped_tensor(each)
+            for each in arguments
+            if isinstance(each, Tensor)
+        )
     )
 
 

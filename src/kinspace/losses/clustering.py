@@ -52,8 +52,7 @@ def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float 
         # one that overflows is the farthest: no medoid is out of its reach
         distances = distances.nan_to_num(nan=torch.finfo(distances.dtype).max)
         true = _class_medoids(distances, index)
-        present, classes = labels.cpu().unique(return_inverse=True)
-        found, nmi = greedy_medoids(distances, classes, len(present), margin_weight)
+        found, nmi = greedy_medoids(distances, index.slots, margin_weight=margin_weight)
     itself = torch.arange(len(labels), device=labels.device)
     score = -paired_distances(embeddings, itself, found).sum()
     true_score = -paired_distances(embeddings, itself, true).sum()

@@ -15,6 +15,8 @@ A new medoid changes near_p and the cluster of the samples only that it takes, s
 them in all K steps. So costs and counts are kept, and a step adds what these samples change:
 O(N^2 log K) operations, where counting again in each step takes O(N^2 K). Sums are of whole
 numbers (fixed point), exact in any order: equal candidates stay equal, and devices agree.
+
+The steps wait for each other. `_kernels/greedy_medoids.py` takes them on a GPU.
 """
 
 from __future__ import annotations
@@ -24,28 +26,33 @@ import math
 import torch
 from torch import Tensor
 
+from kinspace._core.tensor_ops import fixed_point_n_log_n
+from kinspace._kernels import accelerated
+
 __all__ = ["greedy_medoids"]
 
 CHUNK = 512  # samples that move at a time: bounds the memory of the first steps
-BITS = 40  # binary places of n log n
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # a choice waits for the one before
+@accelerated
 @torch.no_grad()
 def greedy_medoids(
-    distances: Tensor, classes: Tensor, count: int, margin_weight: float
+    distances: Tensor, classes: Tensor, *, margin_weight: float | Tensor
 ) -> tuple[Tensor, Tensor]:
     """The medoid each sample ends with, of as many as there are classes, and their NMI.
 
-    distances: (samples, samples), finite; classes: 0, ..., count - 1 for each sample.
+    distances: (samples, samples), finite; classes: a number from 0 to samples - 1 for each sample.
 
     >>> x = torch.tensor([0.0, 1.0, 9.0, 10.0])
-    >>> greedy_medoids((x[:, None] - x).abs(), torch.tensor([0, 0, 1, 1]), 2, 1.0)
+    >>> greedy_medoids((x[:, None] - x).abs(), torch.tensor([0, 0, 2, 2]), margin_weight=1.0)
     (tensor([1, 1, 2, 2]), tensor(1.))
     """
     device = distances.device
     # many small steps that wait for each other: on a GPU launches would take longer than the work
     distances, classes = distances.cpu(), classes.cpu()
+    present, classes = classes.unique(return_inverse=True)
+    count = len(present)
     search = _Search(distances, classes, count)
     free = torch.ones_like(classes, dtype=torch.bool)
     medoids = []
@@ -85,8 +92,7 @@ class _Search:
 
     def __init__(self, distances: Tensor, classes: Tensor, count: int) -> None:
         size = len(classes)
-        numbers = torch.arange(size + 1, dtype=torch.float64)
-        f = torch.xlogy(numbers, numbers).mul(2.0**BITS).round().long()
+        f = fixed_point_n_log_n(size)
         self.distances = distances  # (samples, candidates)
         self.classes = classes
         # a power of 2 with which N distances add up to less than 2^62

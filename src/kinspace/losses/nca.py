@@ -17,7 +17,7 @@ from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
-from kinspace._core.vectors import fill_diagonal, squared_distances
+from kinspace._core.vectors import squared_distances
 
 __all__ = ["NCA", "nca_loss"]
 
@@ -34,8 +34,9 @@ def nca_loss(embeddings: Tensor, labels: Tensor, *, reduction: str = "mean") -> 
     labels = checks.labels(embeddings, labels)
     checks.choice("reduction", reduction, REDUCTIONS)
     logits = -squared_distances(embeddings)  # (batch, batch)
-    # not the sample itself; a finite number, so that a sample alone has a softmax
-    logits = fill_diagonal(logits, torch.finfo(logits.dtype).min)
+    # not the sample itself; a finite number, so that a sample alone has a softmax. Unseen by
+    # autograd, which needs no copy for that: the probability there is 0, and so is the gradient
+    logits.detach().diagonal().fill_(torch.finfo(logits.dtype).min)
     members, positive = ClassIndex(labels).positives  # (batch, largest class)
     log_probability = log_sum_exp(logits.log_softmax(1).gather(1, members), positive)
     return reduce(-log_probability.masked_fill(~positive.any(1), 0.0), reduction)
