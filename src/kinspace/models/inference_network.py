@@ -24,8 +24,8 @@ error. The measurements are in benchmarks/embedding.md.
 from __future__ import annotations
 
 import copy
-import io
 import os
+import tempfile
 import threading
 import warnings
 from collections import defaultdict, deque
@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -292,13 +293,31 @@ class _Called(nn.Module):
 def _in_onnxruntime(fused: nn.Module, embed: Embed, example: Tensor) -> Fast:
     import onnxruntime
 
-    file = io.BytesIO()
-    with warnings.catch_warnings(), use_kernels(False):
+    exported = _exported(_Called(fused, embed).eval(), example)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the callers are threads
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(exported, options, providers=["CPUExecutionProvider"])
+
+    def run(inputs: Tensor) -> Tensor:
+        (vectors,) = session.run(["vectors"], {"pictures": inputs.contiguous().numpy()})
+        return torch.from_numpy(vectors)
+
+    return run
+
+
+def _exported(module: nn.Module, example: Tensor) -> bytes:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        warnings.catch_warnings(),
+        use_kernels(False),
+    ):
         # The exporter by tracing takes 0.3 s for EfficientNet-Lite0, that by torch.export 4 s. It
         # warns of its age, and of sizes it takes for constants, which the comparison would show.
         warnings.simplefilter("ignore")
+        file = Path(folder) / "network.onnx"
         torch.onnx.export(
-            _Called(fused, embed).eval(),
+            module,
             (example,),
             file,
             input_names=["pictures"],
@@ -306,18 +325,7 @@ def _in_onnxruntime(fused: nn.Module, embed: Embed, example: Tensor) -> Fast:
             dynamic_axes={"pictures": {0: "batch"}, "vectors": {0: "batch"}},
             dynamo=False,
         )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the callers are threads
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        file.getvalue(), options, providers=["CPUExecutionProvider"]
-    )
-
-    def run(inputs: Tensor) -> Tensor:
-        (vectors,) = session.run(["vectors"], {"pictures": inputs.contiguous().numpy()})
-        return torch.from_numpy(vectors)
-
-    return run
+        return file.read_bytes()
 
 
 _MADE_BY: dict[str, Callable[[nn.Module, Embed, Tensor], Fast]] = {
