@@ -156,6 +156,17 @@ def test_several_processes_fill_the_same_memory_and_the_same_file(
     assert seen[-1] == COUNT
 
 
+def test_threads_read_few_files_to_the_same_squares(
+    photos: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_module, "cpu_count", lambda: 3)
+    monkeypatch.setattr(cache_module, "process_map", None)  # no process is started
+    done: list[int] = []
+    found = cache_in_memory(photos, SETTINGS, progress=lambda count, _: done.append(count))
+    assert torch.equal(found.pictures, cache_in_memory(photos, SETTINGS, workers=1).pictures)
+    assert done == list(range(1, len(photos) + 1))
+
+
 def test_a_data_set_goes_on_without_the_pictures_its_cache_could_not_read(photos: Dataset) -> None:
     path_of(photos, 2).write_bytes(b"")
     path_of(photos, 7).write_text("hello")

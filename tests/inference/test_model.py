@@ -385,3 +385,18 @@ def test_a_module_of_ones_own_is_loaded_into(tmp_path: Path) -> None:
     assert model.encode([inputs[3]]) == pytest.approx(truth[3:4], abs=1e-5)
     with pytest.raises(ValueError, match="expected tensors or arrays, which this model was"):
         model.encode(picture(0))
+
+
+@pytest.mark.parametrize("backend", ["fused", "onnxruntime"])
+def test_the_backends_for_a_cpu_encode_to_the_same_vectors(
+    model: EmbeddingModel, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    if backend == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    images = [picture(place) for place in range(9)]
+    found = {}
+    for name in ("pytorch", backend):
+        monkeypatch.setenv("KINSPACE_INFERENCE", name)
+        found[name] = model.encode(images, batch_size=4)
+    cosines = (found["pytorch"] * found[backend]).sum(1)
+    assert np.all(cosines > 1 - 1e-6)

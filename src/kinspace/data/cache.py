@@ -24,6 +24,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,14 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import to_disk
 from kinspace._core.device import cpu_count
 from kinspace.data.dataset import Dataset
-from kinspace.data.pictures import Pictures, UnreadablePicture, UnreadablePictures, fingerprint
+from kinspace.data.pictures import (
+    FilePictures,
+    Pictures,
+    PictureSubset,
+    UnreadablePicture,
+    UnreadablePictures,
+    fingerprint,
+)
 from kinspace.data.process_pool import chunks, process_map
 from kinspace.data.transforms import Square, TransformSettings
 
@@ -48,6 +56,7 @@ Progress = Callable[[int, int], None]  # pictures done, pictures in all
 _FORMAT = 1
 _SHARED_MEMORY = Path("/dev/shm")
 _FEW = 500  # pictures; for fewer, starting processes takes longer than reading
+_FEW_FILES = 2000  # in files, which threads can read: Pillow decodes and resizes without the GIL
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +272,8 @@ def decode_squares(
 
     target: uint8 (pictures, 3, resize, resize), or a .npy file of that. With several workers a
         tensor has to be in shared memory.
-    workers: processes; by default one per CPU, or this one alone for few pictures.
+    workers: processes; by default one per CPU. Few pictures are read by this one alone, those in
+        files by threads.
 
     >>> import torch
     >>> from kinspace.data.pictures import ArrayPictures
@@ -273,12 +283,15 @@ def decode_squares(
     tensor([7], dtype=torch.uint8)
     """
     total = len(pictures)
+    threads = workers is None and total <= _FEW_FILES and _in_files(pictures)
     if workers is None:
-        workers = cpu_count() if total > _FEW else 1
+        workers = cpu_count() if threads or total > _FEW else 1
     checks.integer("workers", workers, at_least=1)
     task = partial(_write, target, pictures, square)
     written: Iterator[tuple[int, dict[int, UnreadablePicture]]]
-    if workers == 1:
+    if workers > 1 and threads:
+        written = _in_threads(task, [range(at, at + 1) for at in range(total)], workers)
+    elif workers == 1:
         written = (task(range(place, place + 1)) for place in range(total))
     else:
         written = process_map(task, chunks(0, total, workers), workers, what="read pictures")
@@ -291,6 +304,21 @@ def decode_squares(
             progress(done, total)
     if bad:
         raise UnreadablePictures(bad, total)
+
+
+def _in_files(pictures: Pictures) -> bool:
+    while isinstance(pictures, PictureSubset):
+        pictures = pictures.whole
+    return isinstance(pictures, FilePictures)
+
+
+def _in_threads(
+    task: Callable[[range], tuple[int, dict[int, UnreadablePicture]]],
+    parts: Sequence[range],
+    count: int,
+) -> Iterator[tuple[int, dict[int, UnreadablePicture]]]:
+    with ThreadPoolExecutor(count) as pool:
+        yield from pool.map(task, parts)
 
 
 def _write(

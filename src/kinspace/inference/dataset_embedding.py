@@ -145,10 +145,11 @@ def _embedded(
     places = [list(rows[at : at + batch_size]) for at in range(0, len(rows), batch_size)]
     transform = model.transform or torch.as_tensor
     loader = PictureLoader(dataset, places, transform, workers=workers, device=model.device)
+    batches = (batch.images for batch in loader)
     found: list[NDArray[np.float32]] = []
     try:
-        for batch in loader:
-            found.append(model.embed_inputs(batch.images).cpu().numpy())
+        for vectors in model.embed_batches(batches, pictures=len(rows)):
+            found.append(vectors)
             if progress is not None:
                 progress(min(len(found) * batch_size, len(rows)), len(rows))
     except UnreadablePicture as error:

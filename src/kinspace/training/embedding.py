@@ -25,6 +25,7 @@ from kinspace.data.transforms import TransformSettings, augmented_views
 from kinspace.distributed import gather
 from kinspace.evaluation.retrieval import retrieval_by_roles
 from kinspace.models import Embedder
+from kinspace.models.inference_network import InferenceNetwork, inference_network
 from kinspace.training.data_parts import DataPart
 
 __all__ = ["Pixels", "embed_all", "evaluate_weights", "mean_over_views"]
@@ -45,38 +46,45 @@ def embed_all(
     Several processes embed a share each; all return the whole. views: the mean over so many random
     crops instead of the center crop. what: "test", normalized; "training", as the loss sees them;
     or "features", before the embedding layer. Models other than Embedder have one kind only.
-    progress: called with the number of samples done and of all.
+    progress: called with the number of samples done and of all. On a CPU many pictures go through
+    a faster network of the same numbers (`kinspace.models.inference_network`).
     """
     checks.choice("what", what, ("test", "training", "features"))
-    embed: Callable[[Tensor], Tensor] = model
-    if isinstance(model, Embedder) and what != "test":
-        embed = model.features if what == "features" else _as_in_training(model)
+    embed = _CALLS[what] if isinstance(model, Embedder) else None
+    count = len(part.dataset)
+    if part.device.type == "cpu" and part.settings is not None:
+        batch_size = min(batch_size, _CPU_BATCH)
     was_training = model.training
     model.eval()
     try:
-        rows: list[Tensor] = []
-        for vectors in _embedded(embed, part, batch_size, views):
-            rows.append(vectors)
-            if progress is not None:
-                progress(min(len(rows) * batch_size, len(part.dataset)), len(part.dataset))
+        with inference_network(model, pictures=count * views, embed=embed) as network:
+            rows: list[Tensor] = []
+            for vectors in _embedded(network, part, batch_size, views):
+                rows.append(vectors)
+                if progress is not None:
+                    progress(min(len(rows) * batch_size, count), count)
     finally:
         model.train(was_training)
     return gather(torch.cat(rows))[0]
 
 
-def _as_in_training(model: Embedder) -> Callable[[Tensor], Tensor]:
-    return lambda inputs: model(inputs, normalize=model.head.normalize)
+_CPU_BATCH = 32  # pictures; the memory of larger batches is asked of the system for every batch
+_CALLS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "test": lambda model, inputs: model(inputs),
+    "training": lambda model, inputs: model(inputs, normalize=model.head.normalize),
+    "features": lambda model, inputs: model.features(inputs),
+}
 
 
 def _embedded(
-    embed: Callable[[Tensor], Tensor], part: DataPart, batch_size: int, views: int
+    network: InferenceNetwork, part: DataPart, batch_size: int, views: int
 ) -> Iterator[Tensor]:
     if views == 1 or part.settings is None:
-        for batch in part.in_order(batch_size):
-            yield embed(batch.images).float()
+        for vectors in network.map(batch.images for batch in part.in_order(batch_size)):
+            yield vectors.float()
     else:
         for squares in part.squares(batch_size):
-            yield mean_over_views(embed, squares, views, part.settings)
+            yield mean_over_views(network, squares, views, part.settings)
 
 
 def mean_over_views(
