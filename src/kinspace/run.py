@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # inference stands on runs
 __all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "load_run_data", "open_run"]
 
 PARTS = ("train", "validation", "test")
+UNSEEN = ("zero_shot", "random_classes")  # splits whose test classes no training has seen
 UNTRAINED = "none"  # the split of a run without training: all data is its test part
 NEEDED: dict[str, tuple[type, ...]] = {
     "model": (dict, str),
@@ -140,7 +141,7 @@ class Run:
         if not found:
             return []
         classes = plural(len(self.about["classes"]["test"]), "class", "classes")
-        unseen = " never seen in training" if self.about["split"] == "zero_shot" else ""
+        unseen = " never seen in training" if self.about["split"] in UNSEEN else ""
         recall = found["recall@1"]
         sentences = [
             f"For {plural(found['queries'], 'picture')} of {classes}{unseen}, the nearest other "

@@ -72,12 +72,17 @@ def test_the_test_part_is_never_read(tmp_path: Path) -> None:
     for label in range(4, 8):  # the half that tests is no pictures at all
         for picture in (tmp_path / "photos" / f"kind {label}").iterdir():
             picture.write_bytes(b"secret")
-    options: dict[str, Any] = {"data": str(tmp_path / "photos"), "changes": {"sampler.samples": 2}}
+    options: dict[str, Any] = {"data": str(tmp_path / "photos"), "split": "zero_shot"}
+    options["changes"] = {"sampler.samples": 2}
     search = searched(tmp_path / "search", 2, **options)
     assert [row["state"] for row in search.trials] == ["done", "done"]
     with pytest.raises(ValueError, match="16 of 32 pictures cannot be read"):
         kinspace.train(
-            str(tmp_path / "photos"), method=search.best, out=tmp_path / "run", **OPTIONS
+            str(tmp_path / "photos"),
+            method=search.best,
+            out=tmp_path / "run",
+            split="zero_shot",
+            **OPTIONS,
         )
 
 

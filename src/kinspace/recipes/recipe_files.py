@@ -71,8 +71,12 @@ def _with_common(table: Mapping[str, Any]) -> Recipe:
         for name in ("common", "fine_tuning")
     }
     shared = {**common["common"], "fine_tuning": common["fine_tuning"]}
-    sections = {key: {**values, **table.get(key, {})} for key, values in shared.items()}
-    return Recipe.from_dict({**table, **sections})
+    both = {
+        key: {**values, **table.get(key, {})} if isinstance(values, dict) else values
+        for key, values in shared.items()
+    }
+    own = {key: value for key, value in table.items() if not isinstance(both.get(key), dict)}
+    return Recipe.from_dict({**both, **own})
 
 
 def _files(folder: str) -> dict[str, Traversable]:

@@ -59,7 +59,7 @@ __all__ = [
 
 FORMAT = 1  # of run.json and the files beside it
 # what a resumed run has to share with the run as it was started
-_SAME = ("data", "split", "classes", "recipe", "seed")
+_SAME = ("data", "split", "seed", "classes", "recipe")  # the seed before the classes it draws
 _HEADER = "kinspace"
 WEIGHTS = {"model": "model.safetensors", "untrained": "start.safetensors", "pixels": None}
 

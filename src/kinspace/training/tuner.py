@@ -29,7 +29,7 @@ from kinspace.data import Dataset, UnreadablePictures
 from kinspace.data.load import load_dataset
 from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
 from kinspace.recipes import Range, Recipe, parse_set, read_recipe, with_changes
-from kinspace.training.data_parts import split_names
+from kinspace.training.data_parts import split_for, split_names
 from kinspace.training.log import PlainProgress
 from kinspace.training.run_folder import new_folder, require_same
 from kinspace.training.settings import RunSettings
@@ -192,7 +192,7 @@ def _study_folder(
     """The folder of the study: a new one, or `out` with a study of the same settings."""
     about = {
         "data": data,
-        "split": settings.split or recipe.split,
+        "split": split_for(train_part, settings.split or recipe.split),
         "classes": list(train_part.class_names),
         "recipe": recipe.to_dict(),
         "seed": settings.seed,
