@@ -38,8 +38,7 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.models import DEFAULT_BACKBONE
 from kinspace.recipes import Recipe
 from kinspace.training.data_parts import split_names
-from kinspace.training.log import read_metrics
-from kinspace.training.run_folder import FORMAT
+from kinspace.training.run_folder import FORMAT, read_metrics
 
 if TYPE_CHECKING:  # inference stands on runs
     from kinspace.inference.model import EmbeddingModel

@@ -187,10 +187,10 @@ def print_results(run: Run) -> None:
     if measures:
         console.print(table)
     selection = run.selection
-    said = [*run.verdict]
+    lines = [*run.verdict]
     if selection is not None and selection["trained"]:
-        said.append(selection["reason"])
-    said.append(f"run folder: {run.folder}")
-    said.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
-    for line in said:
+        lines.append(selection["reason"])
+    lines.append(f"run folder: {run.folder}")
+    lines.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
+    for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -22,7 +22,7 @@ from PIL import Image
 from kinspace._core.checks import first_few
 from kinspace.data.csv_table import read_table, require_files, table_dataset
 from kinspace.data.dataset import Dataset, from_names, unlabeled
-from kinspace.data.layout import find_layout, is_ignored, part_name
+from kinspace.data.folder import find_layout, is_ignored, part_name
 from kinspace.data.pictures import UnreadablePicture, decode, size_and_time
 
 __all__ = ["ArchivePictures", "from_archive", "is_archive", "open_archive", "read_member"]

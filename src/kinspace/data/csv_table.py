@@ -29,7 +29,7 @@ from torch import Tensor
 
 from kinspace._core.checks import first_few
 from kinspace.data.dataset import Attributes, Dataset, from_names, natural_order, unlabeled
-from kinspace.data.layout import PARTS, part_name
+from kinspace.data.folder import PARTS, part_name
 from kinspace.data.pictures import FilePictures, Pictures
 
 __all__ = [

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from kinspace._core.atomic_files import write_atomically
 from kinspace.distributed import is_main_process
+from kinspace.training.run_folder import read_metrics
 
 __all__ = [
     "LossWindow",
@@ -30,7 +31,6 @@ __all__ = [
     "Progress",
     "ProgressBar",
     "make_progress",
-    "read_metrics",
     "require_tensorboard",
     "tensorboard_writer",
 ]
@@ -116,17 +116,6 @@ class MetricsFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All rows of a metrics.jsonl; an incomplete last line, after a crash, is left out."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
 
 
 def require_tensorboard() -> Any:
