@@ -1,4 +1,4 @@
-"""A run: what a training leaves in its folder, and the one way to open it.
+"""A run: the folder that a training writes, and the one way to open it.
 
 A run without training (`kinspace.inference.pretrained_run`) has the same folder: the model is a
 pretrained backbone, all of its data is the test part, and it has no metrics, recipe.toml or start.
@@ -82,7 +82,7 @@ class Splits:
 
 @dataclass(frozen=True, init=False)
 class Run:
-    """A run folder; `open_run` looks whether there is a run in it.
+    """A run folder; `open_run` checks that there is a run in it.
 
     >>> Run("runs/nothing").finished
     False
@@ -130,7 +130,7 @@ class Run:
 
     @property
     def verdict(self) -> list[str]:
-        """What the training came to, in sentences: the result, what it is better than, the choice.
+        """The result of the training in sentences, beside the baselines.
 
         >>> Run("runs/nothing").verdict
         []
@@ -175,7 +175,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the training has come to its end."""
+        """Whether the training has ended."""
         return (self.folder / "results.json").exists()
 
     @property

@@ -1,4 +1,4 @@
-"""Problems in the data that an embedding shows.
+"""Problems in the data that embeddings reveal.
 
     suspect_labels      pictures whose neighbors are of one other class
     near_duplicates     pairs of pictures that are almost the same

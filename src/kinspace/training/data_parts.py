@@ -273,7 +273,7 @@ def _cache(
 
 
 def _fastest_place(needed: int, device: torch.device) -> str:
-    """The fastest place of which a cache of so many bytes takes at most half."""
+    """The fastest place of which a cache of this size takes at most half."""
     shared = Path("/dev/shm")
     free = shutil.disk_usage(shared).free if shared.exists() else needed
     pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

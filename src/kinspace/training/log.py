@@ -147,7 +147,7 @@ class Progress(Protocol):
     """Shows how far a training is."""
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
 
     def update(self, row: Row) -> None:
         """Show a row of metrics."""
@@ -195,7 +195,7 @@ class PlainProgress:
         self._last = -math.inf
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
         self._steps, self._last = steps, -math.inf
 
     def update(self, row: Row) -> None:
@@ -229,7 +229,7 @@ class ProgressBar:
         self._bar.start()
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
         self._steps = steps
         self._bar.reset(self._task, total=steps, description="")
 
