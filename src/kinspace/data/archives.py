@@ -1,8 +1,9 @@
 """Zip and tar archives (also .gz, .bz2, .xz), read in place.
 
-An archive holds a folder of class folders, or a table (.csv, .tsv) beside its pictures: one table
-at the top makes it the second. A single folder around everything, as most programs make, is
-skipped. In a tar the pictures stay in the archive's order, so that one pass reads them all.
+An archive holds a folder of class folders, or a table (.csv, .tsv) beside its pictures: a
+single table at the top makes it the second. A single folder around everything, as most programs
+make, is skipped. In a tar the pictures stay in the archive's order, so that one pass reads them
+all.
 """
 
 from __future__ import annotations

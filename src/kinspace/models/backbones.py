@@ -36,7 +36,12 @@ from kinspace.models.googlenet import GoogLeNet
 from kinspace.models.lora import add_lora
 from kinspace.models.mnist_convnet import MnistConvNet
 from kinspace.models.preprocessing import Preprocessing
-from kinspace.models.pretrained import package_of, packaged_weights, quick_offline, read_packaged
+from kinspace.models.pretrained_weights import (
+    package_of,
+    packaged_weights,
+    quick_offline,
+    read_packaged,
+)
 from kinspace.models.small import SmallNet
 from kinspace.models.weights import read_weights, take_weights
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from kinspace.data.transforms import NORMALIZATIONS, Normalization
 from kinspace.models.preprocessing import Preprocessing
-from kinspace.models.pretrained import has_network
+from kinspace.models.pretrained_weights import has_network
 
 __all__ = [
     "Trunk",

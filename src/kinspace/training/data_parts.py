@@ -134,7 +134,7 @@ class DataParts:
     skipped: tuple[tuple[str, str], ...] = ()  # name and reason
 
     def require_views(self, views: int) -> None:
-        """Several views a test picture are crops: a ValueError for inputs that are no pictures."""
+        """Check that inputs are pictures, if the test takes several views; a ValueError if not."""
         if views > 1 and self.train.settings is None:
             raise ValueError(f"test.views: expected 1, inputs are no pictures, got {views}")
 

@@ -14,8 +14,8 @@ A checkpoint is one safetensors file: tensors by name, the rest (step, positions
 as JSON in its header. It is written atomically: after a crash there is the old file or the new one.
 Reading runs no code.
 
-The training leaves the first embeddings; `Run.embeddings` makes the others when they are wanted. A
-file of embeddings counts as long as weights, transform and pictures are those it was made of.
+The training writes the first embeddings; `Run.embeddings` makes the others when they are needed. A
+file of embeddings is valid while weights, transform and pictures are those it was made from.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def _pair(
 
 
 def hang_wings(genus: Genus, moth: Individual, rng: np.random.Generator) -> tuple[Pair, Pair]:
-    """The fore and the hind wings at the pose's opening."""
+    """The forewings and hindwings, opened as the pose has them."""
     pose = moth.pose
     # Degrees behind sideways at which the leading edges lie when folded and when spread.
     folded = 104 + math.degrees(genus.fore.arch) - genus.fore.sweep

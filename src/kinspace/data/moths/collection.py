@@ -48,7 +48,7 @@ class Moths:
 
     @property
     def attribute_names(self) -> tuple[str, ...]:
-        """Such as 'pattern=banded'."""
+        """The names of the attributes, such as 'pattern=banded'."""
         return ATTRIBUTE_NAMES
 
     @property
