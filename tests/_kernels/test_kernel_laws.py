@@ -207,7 +207,7 @@ def test_a_whole_net_on_a_gpu_gives_what_the_formulas_give(
         exact, plain_half = results(net, x), results(net, x, torch.bfloat16)
     exact_gaps = kernel_laws.gaps(fused, exact)
     assert exact_gaps["value"] < 1e-5
-    # a last bit can turn a ReLU or a maximum over, which shows in the gradients of layers before it
+    # a last bit can turn a ReLU or a maximum over, which shows in the gradients before it
     assert statistics.median(exact_gaps.values()) < 1e-3
     assert max(exact_gaps.values()) < 2e-2
     # in half precision it turns many over: first layers are some percent off, either way
