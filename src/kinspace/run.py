@@ -1,4 +1,4 @@
-"""A run: what a training leaves in its folder, and the one way to open it.
+"""A run: the folder that a training writes, and the one way to open it.
 
 A run without training (`kinspace.inference.pretrained_run`) has the same folder: the model is a
 pretrained backbone, all of its data is the test part, and it has no metrics, recipe.toml or start.
@@ -38,8 +38,7 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.models import DEFAULT_BACKBONE
 from kinspace.recipes import Recipe
 from kinspace.training.data_parts import split_names
-from kinspace.training.log import read_metrics
-from kinspace.training.run_folder import FORMAT
+from kinspace.training.run_folder import FORMAT, read_metrics
 
 if TYPE_CHECKING:  # inference stands on runs
     from kinspace.inference.model import EmbeddingModel
@@ -84,7 +83,7 @@ class Splits:
 
 @dataclass(frozen=True, init=False)
 class Run:
-    """A run folder; `open_run` looks whether there is a run in it.
+    """A run folder; `open_run` checks that there is a run in it.
 
     >>> Run("runs/nothing").finished
     False
@@ -132,7 +131,7 @@ class Run:
 
     @property
     def verdict(self) -> list[str]:
-        """What the training came to, in sentences: the result, what it is better than, the choice.
+        """The result of the training in sentences, beside the baselines.
 
         >>> Run("runs/nothing").verdict
         []
@@ -177,7 +176,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the training has come to its end."""
+        """Whether the training has ended."""
         return (self.folder / "results.json").exists()
 
     @property

@@ -64,7 +64,7 @@ def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
 
 
 def _with_common(table: Mapping[str, Any]) -> Recipe:
-    """A default recipe with what all of them share; its own values count more."""
+    """A default recipe over the values that all of them share."""
     files = resources.files("kinspace.recipes")
     common = {
         name: tomllib.loads(files.joinpath(f"{name}.toml").read_text(encoding="utf-8"))

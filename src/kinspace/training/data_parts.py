@@ -136,7 +136,7 @@ class DataParts:
     skipped: tuple[tuple[str, str], ...] = ()  # name and reason
 
     def require_views(self, views: int) -> None:
-        """Several views a test picture are crops: a ValueError for inputs that are no pictures."""
+        """Check that inputs are pictures, if the test takes several views; a ValueError if not."""
         if views > 1 and self.train.settings is None:
             raise ValueError(f"test.views: expected 1, inputs are no pictures, got {views}")
 
@@ -290,7 +290,7 @@ def _cache(
 
 
 def _fastest_place(needed: int, device: torch.device) -> str:
-    """The fastest place of which a cache of so many bytes takes at most half."""
+    """The fastest place of which a cache of this size takes at most half."""
     shared = Path("/dev/shm")
     free = shutil.disk_usage(shared).free if shared.exists() else needed
     pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
