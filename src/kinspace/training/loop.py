@@ -169,7 +169,7 @@ def _remember_losses(state: State, result: StepResult) -> None:
 
 
 def _due(step: int, plan: Plan) -> dict[str, bool]:
-    """Do what is due after a step."""
+    """What is due after a step: a row of metrics, a validation, a checkpoint."""
     last = step == plan.steps
     every = plan.validate_every
     validate = last or (step in plan.validate_at if plan.validate_at else step % every == 0)
