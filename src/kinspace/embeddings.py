@@ -174,8 +174,8 @@ class EmbeddingTable:
             names,
         )
 
-    def save(self, file: str | Path) -> None:
-        """Write the table as .npz."""
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The table as arrays by name, none of them of objects; `save` writes them."""
         words = {
             "format": FORMAT,
             "ids": self.ids,
@@ -186,9 +186,12 @@ class EmbeddingTable:
         text = np.frombuffer(json.dumps(words).encode(), dtype=np.uint8)
         arrays: dict[str, Any] = {"vectors": self.vectors, "table": text}
         arrays |= {} if self.labels is None else {"labels": self.labels}
-        arrays |= {} if self.attributes is None else {"attributes": self.attributes}
+        return arrays | ({} if self.attributes is None else {"attributes": self.attributes})
+
+    def save(self, file: str | Path) -> None:
+        """Write the table as .npz."""
         with Path(file).open("wb") as out:  # savez would add .npz to the name
-            np.savez(out, **arrays)
+            np.savez(out, **self.arrays())  # type: ignore[arg-type]
 
     @staticmethod
     def load(file: str | Path) -> EmbeddingTable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ __all__ = ["clear_parts", "read_json", "to_disk", "write_atomically", "write_jso
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` make a temporary file beside the path, flush it, and rename it to the path.
 
-    If anything fails, a full disk for one, what was there before stays as it is.
+    If anything fails, a full disk for one, what was there before stays as it is. What a killed
+    process of this machine has left beside the path is removed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -26,8 +28,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     ...     sorted(p.name for p in Path(folder).iterdir())
     ['a.txt']
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
+        _clear_abandoned(path)
         write(part)
         to_disk(part)
         part.replace(path)
@@ -41,13 +44,38 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         part.unlink(missing_ok=True)
 
 
-def clear_parts(folder: Path) -> None:
-    """Remove the temporary files of a killed process.
+def clear_parts(folder: Path, names: str = "*") -> None:
+    """Remove the temporary files of a killed process; names: of the files, as a pattern.
+
+    Only for a caller that knows that no other process writes these files.
 
     >>> clear_parts(Path("no such folder"))
     """
-    for part in folder.glob(".*.part"):
+    for part in folder.glob(f".{names}.part"):
         part.unlink(missing_ok=True)
+
+
+def _clear_abandoned(path: Path) -> None:
+    """Remove the parts of a file whose process is no longer there."""
+    beginning = f".{path.name}.{socket.gethostname()}."
+    for other in path.parent.iterdir():
+        if other.name.startswith(beginning) and other.suffix == ".part":
+            process = other.stem.removeprefix(beginning)
+            if process.isdigit() and not _is_alive(int(process)):
+                other.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    """Whether there is such a process; where that cannot be asked, there is."""
+    if os.name != "posix":
+        return True  # os.kill would end it
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
 
 
 def to_disk(path: Path) -> None:
@@ -74,5 +102,6 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from None
-    assert isinstance(value, dict)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value

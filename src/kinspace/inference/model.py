@@ -253,7 +253,8 @@ class EmbeddingModel:
 
         labels: the class name of each picture, or one for all; None where the gallery has no
         classes. Says for each class which other one is nearest and whether the two are confusable.
-        The first pictures given to a backbone are its gallery. `save_gallery` makes it lasting.
+        In a run folder the pictures are on the disk when this returns, in the journal of the
+        gallery. The first pictures given to a backbone are its gallery.
         """
         asked = as_list(images, pictures=self.settings is not None)
         names = None if labels is None else _class_names(labels, len(asked))
@@ -270,7 +271,7 @@ class EmbeddingModel:
         return self._gallery().add(self.encode(asked), names, paths, limit)
 
     def save_gallery(self) -> None:
-        """Write the gallery, with what was added, to the run folder."""
+        """Write the gallery to the run folder as one file, with what its journal has."""
         self._gallery().save(self.run.folder)
 
     def _one(self, image: Any) -> NDArray[np.float32]:
