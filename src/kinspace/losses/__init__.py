@@ -1,4 +1,16 @@
-"""Losses: a function and, beside it in the same file, a module. `LOSSES` maps names to modules."""
+"""Losses: a function and, beside it in the same file, a module. `LOSSES` maps names to modules.
+
+Losses of pairs and triplets take a reference, to which the samples of the batch are then compared:
+a memory of earlier batches, a gallery, the vectors of a teacher, a second view.
+
+- reference (rows, dim) and reference_labels (rows,): every row of the embeddings is an anchor, and
+  all positives and negatives are rows of the reference. Nothing is left out as "itself".
+- includes_batch: the reference begins with the batch itself, and no sample is its own positive.
+
+Triplet, contrastive and margin loss take chosen pairs (P, 2) or triplets (T, 3), rows of indices as
+miners return them: anchors are rows of the embeddings, the others of the reference where there is
+one.
+"""
 
 from torch import nn
 
