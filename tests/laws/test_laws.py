@@ -48,7 +48,7 @@ NOT_METHODS = {
 }
 
 # Public modules that are no method of their own, and so in no registry.
-NOT_REGISTERED = {"CenterSample", "ClassCenters"}
+NOT_REGISTERED = {"CenterSample", "ClassCenters", "CrossBatchMemory"}
 
 # The positive is the next sample of the class in batch order: the order is part of these methods.
 ORDERED = {"n_pair_loss", "angular_loss", "n_pair", "angular"}

@@ -23,6 +23,7 @@ from kinspace.losses.class_centers import ClassCenters, update_centers
 from kinspace.losses.cluster_nca import ClusterNCA, cluster_nca_loss
 from kinspace.losses.clustering import Clustering, clustering_loss
 from kinspace.losses.contrastive import Contrastive, contrastive_loss
+from kinspace.losses.cross_batch_memory import CrossBatchMemory
 from kinspace.losses.fixed_margin import FixedMargin, fixed_margin_loss
 from kinspace.losses.hdc import HDC, hdc_loss
 from kinspace.losses.hierarchical_triplet import (
@@ -66,6 +67,7 @@ __all__ = [
     "ClusterNCA",
     "Clustering",
     "Contrastive",
+    "CrossBatchMemory",
     "FixedMargin",
     "HierarchicalTriplet",
     "Histogram",
