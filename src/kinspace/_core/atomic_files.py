@@ -1,7 +1,7 @@
-"""Files written in one piece: beside their place, brought to the disk, then renamed.
+"""Files written atomically: to a temporary file beside their place, flushed, then renamed.
 
-A file system renames in one piece: after a crash or a power cut there is the old file or the new
-one, never half of one.
+Renaming is atomic: after a crash or a power cut there is the old file or the new one, never half
+of one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["clear_parts", "read_json", "to_disk", "write_atomically", "write_jso
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a file beside the path, bring it to the disk, and give it the name.
+    """Let `write` make a temporary file beside the path, flush it, and rename it to the path.
 
     If anything fails, a full disk for one, what was there before stays as it is. What a killed
     process of this machine has left beside the path is removed.
@@ -34,7 +34,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         write(part)
         to_disk(part)
         part.replace(path)
-        to_disk(path.parent)  # the name is on the disk too
+        to_disk(path.parent)  # the name too
     except OSError as error:
         raise OSError(
             error.errno,
@@ -45,7 +45,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def clear_parts(folder: Path, names: str = "*") -> None:
-    """Remove what a killed process had not yet given its name; names: of the files, as a pattern.
+    """Remove the temporary files of a killed process; names: of the files, as a pattern.
 
     Only for a caller that knows that no other process writes these files.
 
@@ -79,7 +79,7 @@ def _is_alive(process: int) -> bool:
 
 
 def to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk.
+    """Flush a file, or the names in a folder, to the disk.
 
     >>> to_disk(Path.cwd())
     """
@@ -91,13 +91,13 @@ def to_disk(path: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON in one piece."""
+    """Write JSON atomically."""
     text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; a ValueError if the file is none."""
+    """Read a JSON object; a ValueError if the file is not one."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
