@@ -16,6 +16,7 @@ __all__ = [
     "Baselines",
     "BatchSize",
     "Cache",
+    "CsvOut",
     "Data",
     "Device",
     "EvaluatedData",
@@ -72,6 +73,10 @@ GalleryPictures = Annotated[
 ]
 GalleryClass = Annotated[
     str | None, typer.Option("--class", metavar="NAME", help="All pictures of this class.")
+]
+
+CsvOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="CSV file to write. Default: the terminal.")
 ]
 
 Device = Annotated[
