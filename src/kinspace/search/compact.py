@@ -114,10 +114,15 @@ class CompactIndex:
 
     def _coded(self, values: NDArray[np.float32]) -> NDArray[Any]:
         assert self._scale is not None
-        if self.precision == "binary":
-            return np.packbits(values > self._scale, axis=1)
-        codes = np.round(values * (HIGHEST / self._scale)).clip(-HIGHEST, HIGHEST)
-        return codes.astype(np.int8)
+        codes = np.empty((len(values), self._stored.codes.shape[1]), self._stored.codes.dtype)
+        for at in range(0, len(values), ROWS):  # without a copy of all of them
+            part = values[at : at + ROWS]
+            if self.precision == "binary":
+                codes[at : at + ROWS] = np.packbits(part > self._scale, axis=1)
+            else:
+                scaled = np.round(part * (HIGHEST / self._scale))
+                codes[at : at + ROWS] = scaled.clip(-HIGHEST, HIGHEST)
+        return codes
 
     def delete(self, ids: Any) -> int:
         """Remove vectors; returns how many of the ids were in the index."""
