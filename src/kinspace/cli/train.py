@@ -76,6 +76,12 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         Path | None, typer.Option(help="Run folder. Default: runs/DATA-METHOD-NUMBER.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    final: Annotated[
+        bool,
+        typer.Option(
+            "--final", help="Then train on all classes too, in RUN/final: the model to use."
+        ),
+    ] = False,
     split: Split = None,
     seed: Seed = 0,
     device: Device = None,
@@ -128,7 +134,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 | {"--batch": batch, "--micro-batch": micro_batch, "--out": out}
                 | {"--split": split, "--precision": precision}
             )
-            run = resume_training(resume, data, device=device, workers=workers, quiet=quiet)
+            run = resume_training(
+                resume, data, final=final, device=device, workers=workers, quiet=quiet
+            )
         elif data is None:
             raise ValueError("DATA: expected a folder, a table, an archive or a name")
         else:
@@ -142,6 +150,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                     regularizers=regularizer,
                 ),
                 out=out,
+                final=final,
                 micro_batch=micro_batch,
                 split=split,
                 seed=seed,
@@ -193,6 +202,10 @@ def print_results(run: Run) -> None:
     if selection is not None and selection["trained"]:
         lines.append(selection["reason"])
     lines.append(f"run folder: {run.folder}")
+    if results.get("selected") and run.about["split"] != "all":
+        lines.append(
+            f"to train on the test classes too: kinspace train --resume {run.folder} --final"
+        )
     lines.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
