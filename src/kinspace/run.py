@@ -244,16 +244,21 @@ class Run:
             ) from None
 
     def model(
-        self, device: str | torch.device | None = None, module: nn.Module | None = None
+        self,
+        device: str | torch.device | None = None,
+        module: nn.Module | None = None,
+        *,
+        with_gallery: bool = True,
     ) -> EmbeddingModel:
         """The trained model, with its gallery and thresholds if `kinspace index` has made them.
 
         device: by default a GPU if there is one. module: of a run that was trained with a module
-        of your own, one like it; its weights are replaced by those of the run.
+        of your own, one like it; its weights are replaced by those of the run. with_gallery: False:
+        the gallery is not read.
         """
         from kinspace.inference.model import open_model
 
-        return open_model(self, device, module)
+        return open_model(self, device, module, with_gallery=with_gallery)
 
     def embeddings(
         self,
@@ -300,7 +305,8 @@ def open_run(folder: str | Path) -> Run:
 
 def load_run_data(about: Mapping[str, Any]) -> Dataset:
     """The whole data set of a run, by what its run.json says."""
-    return load_dataset(about["data"], labeled=None if about.get("labeled", True) else False)
+    labeled = None if about.get("labeled", True) else False
+    return load_dataset(about["data"], labeled=labeled, columns=about.get("columns"))
 
 
 def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:

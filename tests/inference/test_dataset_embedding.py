@@ -134,7 +134,7 @@ def test_two_processes_write_the_table_of_one(model: EmbeddingModel, tmp_path: P
 def test_other_data_becomes_the_gallery_and_the_thresholds_stay(tmp_path: Path) -> None:
     folder = run_with_gallery(tmp_path)
     before = (folder / "threshold.json").read_text()
-    index_run(folder, some_files(tmp_path / "files"))
+    index_run(folder, some_files(tmp_path / "files"), replace_gallery=True)
     model = kinspace.load(folder, "cpu")
     assert len(model.table) == 24
     assert model.table.attribute_names == ()
@@ -174,8 +174,10 @@ def test_every_search_finds_the_same_in_a_run(backend: str, tmp_path: Path) -> N
     picture = digits().pictures.read(11)
     where = {"class": ["1", "8"], "part=test": True}
     exact = kinspace.load(folder, "cpu")
-    index_run(folder, backend=backend)
-    index_run(folder, backend=backend)  # again, in the place of the first
+    with pytest.raises(ValueError, match=r"has a gallery; add pictures to it \(kinspace add"):
+        index_run(folder, backend=backend)
+    index_run(folder, backend=backend, replace_gallery=True)
+    index_run(folder, backend=backend, replace_gallery=True)  # again, in the place of the first
     model = kinspace.load(folder, "cpu")
     assert type(model.index).__name__.lower().startswith(backend)
     for options in ({}, {"where": where}):
@@ -189,6 +191,6 @@ def test_every_search_finds_the_same_in_a_run(backend: str, tmp_path: Path) -> N
     assert len(again.index) == len(again.table) == 1798
     assert again.search(picture.rotate(90), 1)[0].class_name == "turned"
     again.gallery = None
-    index_run(folder)  # the exact search takes its place
+    index_run(folder, replace_gallery=True)  # the exact search takes its place
     assert not list(folder.glob("search*"))
     assert len(kinspace.load(folder, "cpu").table) == 1797

@@ -16,10 +16,13 @@ __all__ = [
     "Baselines",
     "BatchSize",
     "Cache",
+    "CsvOut",
     "Data",
     "Device",
     "EvaluatedData",
+    "GalleryClass",
     "GalleryData",
+    "GalleryPictures",
     "ImageBatch",
     "IndexedRun",
     "Json",
@@ -62,6 +65,18 @@ EvaluatedData = Annotated[
 GalleryData = Annotated[
     str | None,
     typer.Argument(metavar="DATA", help="Data of the gallery's pictures. Default: the run's data."),
+]
+
+GalleryPictures = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PICTURE...", help="Ids (see kinspace list) or files of pictures."),
+]
+GalleryClass = Annotated[
+    str | None, typer.Option("--class", metavar="NAME", help="All pictures of this class.")
+]
+
+CsvOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="CSV file to write. Default: the terminal.")
 ]
 
 Device = Annotated[

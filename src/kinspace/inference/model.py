@@ -32,7 +32,7 @@ from kinspace.models.inference_network import inference_network
 from kinspace.models.weights import take_weights
 from kinspace.run import Run, open_run
 from kinspace.search import Index, Where
-from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
+from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict, nearest_class
 from kinspace.search.gallery import FILE, Gallery
 from kinspace.search.thresholds import Thresholds
 from kinspace.training.embedding import mean_over_views
@@ -270,6 +270,25 @@ class EmbeddingModel:
             return [Added(name, n, True, None, None, None) for name, n in counts.items()]
         return self._gallery().add(self.encode(asked), names, paths, limit)
 
+    def nearest_classes(
+        self, before: EmbeddingTable, vectors: NDArray[Any], names: Sequence[str]
+    ) -> tuple[Added, ...]:
+        """What vectors with class names add to a gallery, by class; see `Added`."""
+        limit = None if self.thresholds is None else self.thresholds.known
+        classes = np.array(names)
+        return tuple(
+            nearest_class(before, name, vectors[classes == name], limit)
+            for name in dict.fromkeys(names)
+        )
+
+    def remove(self, pictures: Sequence[str | int]) -> int:
+        """Take pictures out of the gallery, by id, row or file; returns how many there were."""
+        return self._gallery().remove(self._gallery().find(pictures))
+
+    def relabel(self, pictures: Sequence[str | int], class_name: str) -> int:
+        """Give pictures of the gallery another class, or a new one; returns how many changed."""
+        return self._gallery().relabel(self._gallery().find(pictures), class_name)
+
     def save_gallery(self) -> None:
         """Write the gallery to the run folder as one file, with what its journal has."""
         self._gallery().save(self.run.folder)
@@ -327,7 +346,11 @@ def load(
 
 
 def open_model(
-    run: Run, device: str | torch.device | None = None, module: nn.Module | None = None
+    run: Run,
+    device: str | torch.device | None = None,
+    module: nn.Module | None = None,
+    *,
+    with_gallery: bool = True,
 ) -> EmbeddingModel:
     """What `Run.model` returns."""
     about, folder, place = run.about, run.folder, pick_device(device)
@@ -346,7 +369,7 @@ def open_model(
         settings,
         place,
         Thresholds.load(thresholds) if thresholds.exists() else None,
-        Gallery.load(folder, place) if (folder / FILE).exists() else None,
+        Gallery.load(folder, place) if with_gallery and (folder / FILE).exists() else None,
         about["recipe"].get("test", {}).get("views", 1),
     )
 

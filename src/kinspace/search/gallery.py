@@ -49,6 +49,8 @@ __all__ = [
     "check_index",
     "gallery_recall",
     "index_run",
+    "open_gallery",
+    "rebuild_index",
 ]
 
 INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
@@ -250,10 +252,30 @@ class Gallery:
                 nearest_class(before, name, vectors[[each == name for each in names or ()]], limit)
                 for name in dict.fromkeys(names or ())
             ]
-            more = _new_rows(vectors, names, paths, before, ids)
-            start = self._rows.next_key
-            self._make(Change("add", np.arange(start, start + len(more)), more))
+            self.append(_new_rows(vectors, names, paths, ids))
         return added
+
+    def append(self, table: EmbeddingTable) -> None:
+        """Add the rows of a table; ids that are taken are numbered, other attributes left out."""
+        with self._changes("adding pictures"):
+            start, known = self._rows.next_key, self.table
+            columns: NDArray[Any] | None = None
+            if known.attribute_names:
+                columns = np.zeros((len(table), len(known.attribute_names)), np.float32)
+                for place, name in enumerate(known.attribute_names):
+                    if name in table.attribute_names and table.attributes is not None:
+                        columns[:, place] = table.attributes[:, table.attribute_names.index(name)]
+            paths = table.paths
+            if paths is None and known.paths is not None:
+                paths = ("",) * len(table)
+            more = replace(
+                table,
+                ids=tuple(unique_names(table.ids, known.ids)),
+                paths=paths,
+                attributes=columns,
+                attribute_names=known.attribute_names,
+            )
+            self._make(Change("add", np.arange(start, start + len(more)), more))
 
     def remove(self, pictures: Sequence[str | int]) -> int:
         """Remove rows by id or row; returns how many there were. One has to stay."""
@@ -273,6 +295,30 @@ class Gallery:
                 self._make(Change("relabel", changed, class_name=class_name))
         return len(changed)
 
+    def find(self, pictures: Sequence[str | int] = (), class_name: str | None = None) -> list[str]:
+        """The ids of pictures, given their ids, rows or files, and of all pictures of a class.
+
+        >>> table = EmbeddingTable(np.eye(2), [0, 1], ids=("a", "b"), class_names=("io", "luna"))
+        >>> Gallery(table).find([1], "luna")
+        ['b']
+        """
+        table = self.table
+        rows = set[int]()
+        if class_name is not None:
+            names = {name: label for label, name in enumerate(table.class_names or ())}
+            label = checks.lookup("class", class_name, names)
+            assert table.labels is not None
+            rows |= set(np.flatnonzero(table.labels == label).tolist())
+        files: dict[str, int] = {}
+        for picture in pictures:
+            if isinstance(picture, str) and picture not in self._rows.row_of_id:
+                files = files or {path: row for row, path in enumerate(table.paths or ()) if path}
+                if (path := str(Path(picture).absolute())) in files:
+                    rows.add(files[path])
+                    continue
+            rows.add(self.row_of(picture))
+        return [table.ids[row] for row in sorted(rows)]
+
     def _keys_of(self, pictures: Sequence[str | int]) -> NDArray[np.int64]:
         rows = sorted({self.row_of(picture) for picture in pictures})
         return self._rows.keys[np.array(rows, np.int64)]
@@ -290,20 +336,22 @@ class Gallery:
 
     def _make(self, change: Change) -> None:
         """Make a change: first in the journal, then in the rows and the index."""
-        before, after, index = self._rows, self._rows.after(change), self.index
+        before, after, index = self._rows, self._rows.after(change), self._index
         if self._files is not None:
             journal, start = self._files.journal(self._generation), self._journaled
             self._journaled = journal.append(change.arrays())
         try:
             self._rows = after  # before the index, whose keys have to be known
-            _put(index, after, change.keys)
+            if index is not None:  # an exact one is built when it is first searched
+                _put(index, after, change.keys)
         except BaseException:
             self._rows = before
             if self._files is not None:
                 journal.cut(start)
                 self._journaled = start
             with suppress(ValueError, OSError):  # the first error is the one to know of
-                _put(index, before, change.keys)
+                if index is not None:
+                    _put(index, before, change.keys)
             raise
         if self._files is not None and self._journaled > max(JOURNAL, self._files.size()):
             self.save(self._files.folder)
@@ -375,13 +423,15 @@ class Gallery:
                 index.finish_publish()
 
     @staticmethod
-    def load(folder: Path, device: str | torch.device = "cpu") -> Gallery:
-        """The gallery in a run folder."""
+    def load(
+        folder: Path, device: str | torch.device = "cpu", *, with_index: bool = True
+    ) -> Gallery:
+        """The gallery in a run folder. with_index: False: only the rows, to build another index."""
         files = GalleryFiles(folder)
         for _ in range(ATTEMPTS):
             read = files.read()
             try:
-                gallery = Gallery._opened(files, read, device)
+                gallery = Gallery._opened(files, read, device, with_index=with_index)
             except ValueError:
                 if files.generation() == read.generation:
                     raise
@@ -392,19 +442,36 @@ class Gallery:
         raise ValueError(f"{folder}: expected a gallery, got one that changes all the time")
 
     @staticmethod
-    def _opened(files: GalleryFiles, read: Snapshot, device: str | torch.device) -> Gallery:
+    def _opened(
+        files: GalleryFiles, read: Snapshot, device: str | torch.device, *, with_index: bool
+    ) -> Gallery:
         gallery = Gallery(read.rows.table, device=device, backend=read.backend)
         gallery._rows, gallery._files = read.rows, files
         gallery._generation = read.generation
         checks.lookup("index", read.backend, INDEXES)
-        if read.backend == "faiss":
+        if read.backend == "faiss" and with_index:
             index = FaissIndex.load(files.folder / read.address["file"])
             _check_size(index, read, files)
             gallery._index = gallery._with_full_vectors(index)
         gallery._replay(shared=False)
-        if read.backend == "milvus":
+        if read.backend == "milvus" and with_index:
             gallery._index = _opened_milvus(files, read, gallery)
         return gallery
+
+
+def open_gallery(run: Run | str | Path) -> Gallery:
+    """The gallery of a run without its network, to look at and to change.
+
+    >>> open_gallery("runs/moths-nra-1").remove(["io/3.jpg"])  # doctest: +SKIP
+    1
+    """
+    run = run if isinstance(run, Run) else open_run(run)
+    if not run.indexed:
+        raise ValueError(
+            f"{run.folder}: expected a gallery, got none; make one with: kinspace index "
+            f"{run.folder}"
+        )
+    return Gallery.load(run.folder)
 
 
 def _put(index: Index, rows: GalleryRows, keys: NDArray[np.int64]) -> None:
@@ -494,22 +561,16 @@ def _new_rows(
     vectors: NDArray[Any],
     names: Sequence[str] | None,
     paths: Sequence[str | None],
-    before: EmbeddingTable | None = None,
     ids: Sequence[str] | None = None,
 ) -> EmbeddingTable:
     """Rows to add to a table, or the first ones."""
     classes = tuple(dict.fromkeys(names or ()))
-    taken = () if before is None else before.ids
-    no_paths = not any(paths) and (before is None or before.paths is None)
-    attributes = () if before is None else before.attribute_names
     return EmbeddingTable(
         vectors,
         None if names is None else np.array([classes.index(name) for name in names]),
-        tuple(unique_names(ids or (Path(p).name if p else "added" for p in paths), taken)),
-        None if no_paths else tuple(path or "" for path in paths),
-        np.zeros((len(vectors), len(attributes)), np.float32) if attributes else None,
-        attributes,
-        None if names is None else classes,
+        tuple(unique_names(ids or (Path(p).name if p else "added" for p in paths))),
+        tuple(path or "" for path in paths) if any(paths) else None,
+        class_names=None if names is None else classes,
     )
 
 
@@ -530,6 +591,31 @@ def check_index(backend: str, options: Mapping[str, Any], count: int) -> None:
         check_server(str(options["uri"]), options.get("name"), options.get("token"))
 
 
+def rebuild_index(
+    run: Run | str | Path,
+    *,
+    backend: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    device: str | torch.device | None = None,
+) -> EmbeddingModel:
+    """Build the index of a run's gallery anew from its vectors; nothing is embedded.
+
+    Everything that was added stays. backend, options: one of INDEXES, and the options of its class;
+    by default the kind of index that the gallery has.
+    """
+    run = run if isinstance(run, Run) else open_run(run)
+    with GalleryFiles(run.folder).lock("kinspace index --rebuild"):
+        model = run.model(device, with_gallery=False)
+        gallery = Gallery.load(run.folder, model.device, with_index=False)
+        given: dict[str, Any] = {**(options or {})}
+        backend = gallery.backend if backend is None else backend
+        check_index(backend, given, len(gallery.table))
+        gallery.build(run.folder, backend, **given)
+        gallery.save(run.folder)
+        model.gallery = gallery
+    return model
+
+
 def _new_milvus_index(folder: Path, dim: int, options: Mapping[str, Any]) -> MilvusIndex:
     """The next version of the collection, which `save` publishes."""
     options = {"uri": folder / "milvus.db", **options}
@@ -547,6 +633,7 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     backend: str = "exact",
     options: Mapping[str, Any] | None = None,
     device: str | torch.device | None = None,
+    replace_gallery: bool = False,
     batch_size: int = 64,
     workers: int = 0,
     progress: Callable[[int, int], object] | None = None,
@@ -557,15 +644,22 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     part=train, part=validation or part=test, and the thresholds are set on the validation classes;
     without training (`pretrained_run`) on half of the classes, drawn at random.
     Of other data only the table and the index are made; thresholds that are there stay.
-    backend, options: one of INDEXES, and the options of its class. batch_size, workers: for reading
-    other data; the run's own is taken from `Run.embeddings`.
+    backend, options: one of INDEXES, and the options of its class. replace_gallery: a gallery that
+    is there is replaced, with all that was added to it; without that it is an error. batch_size,
+    workers: for reading other data; the run's own is taken from `Run.embeddings`.
     """
     from kinspace.inference.dataset_embedding import embed_dataset
     from kinspace.inference.run_embeddings import RunEmbeddings
 
     run = run if isinstance(run, Run) else open_run(run)
     with GalleryFiles(run.folder).lock("kinspace index"):
-        model, splits = run.model(device), run.splits(data)
+        if run.indexed and not replace_gallery:
+            raise ValueError(
+                f"{run.folder}: has a gallery; add pictures to it (kinspace add {run.folder} "
+                f"DATA), build its index anew (kinspace index {run.folder} --rebuild), or replace "
+                "it and all that was added to it: --replace"
+            )
+        model, splits = run.model(device, with_gallery=False), run.splits(data)
         check_index(backend, options or {}, len(splits.whole))
         if splits.own:
             tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
