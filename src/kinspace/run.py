@@ -16,6 +16,7 @@ start.safetensors  the weights before the first step
 last.safetensors   everything the next step needs
 model.safetensors  the chosen weights: best on the validation classes, else the last
 results.json       measures on the test part, beside the untrained backbone and raw pixels
+final/             a run with the same settings on all classes (`final`): the model to use
 embeddings/        tables that `Run.embeddings` has made
 """
 
@@ -136,6 +137,9 @@ class Run:
         >>> Run("runs/nothing").verdict
         []
         """
+        if (judge := self.evaluated_by) is not None:
+            count = plural(len(self.about["classes"]["train"]), "class", "classes")
+            return [f"Trained on all {count}. Expect what {judge.folder} found:", *judge.verdict]
         results, found = self.results, self.results.get("selected")
         if not found:
             return []
@@ -162,6 +166,12 @@ class Run:
                 f"model is that ({(self.selection or {}).get('chosen', 'features')})."
             )
         return sentences
+
+    @property
+    def evaluated_by(self) -> Run | None:
+        """The run that tells how good this one is expected to be: of one with all classes."""
+        where = self.about.get("evaluated_by") if (self.folder / "run.json").exists() else None
+        return None if where is None else Run((self.folder / where).resolve())
 
     @property
     def selection(self) -> dict[str, Any] | None:

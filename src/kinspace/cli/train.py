@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["train_command"]
 
 Text = str | None
-WITH_RESUME = ("data", "resume", "device", "workers", "quiet")
+WITH_RESUME = ("data", "resume", "device", "workers", "quiet", "final")
 ROWS = {"pixels": "raw pixels", "untrained": "untrained backbone", "final": "last step"}
 
 
@@ -78,6 +78,12 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         Path | None, typer.Option(help="Run folder. Default: runs/DATA-METHOD-NUMBER.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    final: Annotated[
+        bool,
+        typer.Option(
+            "--final", help="Then train on all classes too, in RUN/final: the model to use."
+        ),
+    ] = False,
     split: Split = None,
     seed: Seed = 0,
     device: Device = None,
@@ -124,7 +130,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         model_keys = {key: value for key, value in model_keys.items() if value is not None}
         if resume is not None:
             _refuse_with_resume(ctx)
-            run = resume_training(resume, data, device=device, workers=workers, quiet=quiet)
+            run = resume_training(
+                resume, data, final=final, device=device, workers=workers, quiet=quiet
+            )
         elif data is None:
             raise ValueError("DATA: expected a folder, a table, an archive or a name")
         else:
@@ -138,6 +146,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                     regularizers=regularizer,
                 ),
                 out=out,
+                final=final,
                 micro_batch=micro_batch,
                 split=split,
                 seed=seed,
@@ -196,6 +205,10 @@ def print_results(run: Run) -> None:
     if selection is not None and selection["trained"]:
         lines.append(selection["reason"])
     lines.append(f"run folder: {run.folder}")
+    if results.get("selected") and run.about["split"] != "all":
+        lines.append(
+            f"to train on the test classes too: kinspace train --resume {run.folder} --final"
+        )
     lines.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -11,6 +11,7 @@ import json
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -27,6 +28,7 @@ __all__ = [
     "MetricsFile",
     "NoProgress",
     "NotFinite",
+    "OneBar",
     "PlainProgress",
     "Progress",
     "ProgressBar",
@@ -34,6 +36,8 @@ __all__ = [
     "require_tensorboard",
     "tensorboard_writer",
 ]
+
+RECENT = 30  # rows that the speed is taken from
 
 Row = Mapping[str, Any]
 
@@ -165,6 +169,9 @@ class Progress(Protocol):
     def update(self, row: Row) -> None:
         """Show a row of metrics."""
 
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show work that is not made of steps."""
+
     def message(self, text: str) -> None:
         """Show a sentence."""
 
@@ -190,6 +197,9 @@ class NoProgress:
         """Nothing."""
 
     def update(self, row: Row) -> None:
+        """Nothing."""
+
+    def status(self, text: str, done: int, total: int) -> None:
         """Nothing."""
 
     def message(self, text: str) -> None:
@@ -218,6 +228,13 @@ class PlainProgress:
             return
         self._last = now
         self.message(format_row(row, self._steps))
+
+    def status(self, text: str, done: int, total: int) -> None:
+        """Print how far the work is, if it is due."""
+        now = time.monotonic()
+        if now - self._last >= self._every and done < total:
+            self._last = now
+            self.message(f"{text}: {done:,} of {total:,}")
 
     def message(self, text: str) -> None:
         """Print the sentence."""
@@ -251,6 +268,10 @@ class ProgressBar:
         text = format_row(row, self._steps)
         self._bar.update(self._task, completed=row["step"], description=text)
 
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show how far the work is beside the bar."""
+        self._bar.update(self._task, description=f"{text}: {done:,} of {total:,}")
+
     def message(self, text: str) -> None:
         """Print the sentence above the bar."""
         self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -258,6 +279,55 @@ class ProgressBar:
     def close(self) -> None:
         """Remove the bar."""
         self._bar.stop()
+
+
+class OneBar:
+    """One bar over all steps of a run: of a search, of a warm start and of the training.
+
+    The time left counts all steps that are planned, at the speed of the last rows, with their
+    validations. A search plans the most steps that it may take, so that less may be left.
+    """
+
+    def __init__(self, shown: Progress) -> None:
+        self.done = 0  # steps
+        self._shown = shown
+        self._planned = 0
+        self._before = 0  # steps before this phase
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
+
+    def plan(self, steps: int) -> None:
+        """Plan this many steps more."""
+        self._planned = self.done + steps
+        self._shown.start(self._planned)
+
+    def start(self, steps: int) -> None:
+        """Begin a phase of `steps` steps."""
+        self._before = self.done
+        self._recent.clear()
+        if self._before + steps > self._planned:
+            self.plan(steps)
+
+    def update(self, row: Row) -> None:
+        """Show the row as one of the whole."""
+        self.done = self._before + row["step"]
+        self._recent.append((time.monotonic(), self.done))
+        (since, first), (now, last) = self._recent[0], self._recent[-1]
+        if last > first:
+            left = (self._planned - self.done) * (now - since) / (last - first)
+            row = {**row, "left": left}
+        self._shown.update({**row, "step": self.done})
+
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show work that is not made of steps."""
+        self._shown.status(text, done, total)
+
+    def message(self, text: str) -> None:
+        """Show a sentence."""
+        self._shown.message(text)
+
+    def close(self) -> None:
+        """The training has ended."""
+        self._shown.close()
 
 
 def format_row(row: Row, steps: int) -> str:
