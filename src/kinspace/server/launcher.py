@@ -14,7 +14,7 @@ from kinspace.server.server_settings import ServerSettings, settings_for_address
 
 __all__ = ["report_missing_pictures", "serve"]
 
-CONNECTIONS = 256  # at one time, pages and uploads together
+SHUTDOWN = 10  # seconds for the requests under way
 
 
 def serve(
@@ -40,6 +40,7 @@ def serve(
         import uvicorn
 
         from kinspace.server.app import make_app
+        from kinspace.server.connections import limited_protocol
     except ImportError as error:
         raise ValueError(
             f"serve: needs {error.name}; install it with: pip install 'kinspace[serve]'"
@@ -60,7 +61,8 @@ def serve(
         log_level="warning",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
+        http=limited_protocol(settings),
+        timeout_graceful_shutdown=SHUTDOWN,
     )
 
 

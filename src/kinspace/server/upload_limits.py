@@ -82,6 +82,8 @@ class UploadLimitMiddleware:
         limit, read, complete = self.settings.max_upload_bytes + FORM_BYTES, 0, False
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         too_long = declared.isdigit() and int(declared) > limit
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.settings.body_timeout
 
         async def limited() -> Message:
             nonlocal read, complete
@@ -90,7 +92,8 @@ class UploadLimitMiddleware:
             if too_long:
                 raise HTTPException(413, _too_large_text(self.settings))
             try:
-                message = await asyncio.wait_for(receive(), self.settings.read_timeout)
+                left = min(self.settings.read_timeout, end - loop.time())
+                message = await asyncio.wait_for(receive(), left)
             except TimeoutError:
                 raise HTTPException(
                     408, "expected the complete request, got a part of it"
