@@ -29,7 +29,6 @@ def test_a_click_shows_the_neighbors_and_back_goes_back(
     found = visit.tab.locator("#list .name").all_inner_texts()
     assert found == [each.id for each in model.neighbors(name, 24)]
     assert visit.tab.locator("#results-title").inner_text() == f"Nearest to {name}"
-    assert visit.tab.locator("#list .kind").count() == 24
     shown = [float(text) for text in visit.tab.locator("#list .cosine").evaluate_all(
         "all => all.map(each => each.lastChild.textContent)"
     )]  # fmt: skip
@@ -61,7 +60,7 @@ def test_a_picture_is_searched_by_picking_dropping_and_pasting(browser: Any, ser
         visit.says("24 nearest pictures")
         assert visit.tab.locator("#list .name").first.inner_text() == "digit 20"
         assert visit.tab.locator("#list .cosine").first.inner_text().endswith("1.000")
-        assert "of the votes" in visit.tab.locator("#answer").inner_text()
+        assert "this very picture" in visit.tab.locator("#answer").inner_text()
         visit.tab.click("#clear")
         visit.says(f"{ROWS} pictures")
     visit.close()

@@ -34,6 +34,7 @@ __all__ = [
     "Source",
     "Split",
     "Steps",
+    "Strangers",
     "Workers",
     "overrides",
     "recipe_from_options",
@@ -73,6 +74,14 @@ LoaderWorkers = Annotated[int, typer.Option("--workers", min=0, help=_WORKERS)]
 Workers = Annotated[int | None, typer.Option(min=0, help=f"{_WORKERS} Default: by the machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+Strangers = Annotated[
+    float | None,
+    typer.Option(
+        "--strangers",
+        help="Share of strangers, pictures of classes the gallery does not have, that may get a "
+        "class: 0.001 (strict) to 0.5 (lenient). Default: as the gallery was indexed.",
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 
 Method = Annotated[str, typer.Option(help="Method (see kinspace methods) or recipe file.")]

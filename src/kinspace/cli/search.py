@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, IndexedRun, Json
+from kinspace.cli.options import Device, IndexedRun, Json, Strangers
 
 if TYPE_CHECKING:
-    from kinspace.inference import Neighbor, Verdict
+    from kinspace.inference import Neighbor
 
 __all__ = ["search_command"]
 
@@ -25,20 +25,23 @@ def search_command(
     run: IndexedRun,
     picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="Query picture.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
+    strangers: Strangers = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Search a gallery with a picture and classify the picture.
 
-    The class is decided by the votes of the neighbors, or unknown if none is similar enough. In a
-    gallery without classes the neighbors alone are printed.
+    The class is that whose nearest pictures are the most similar, or unknown if they are not
+    similar enough. In a gallery without classes the neighbors alone are printed.
     """
     with user_errors():
         from kinspace.inference import load
 
         model = load(run, device)
         labeled = model.table.labels is not None
-        found = model.classify(picture, k) if labeled else model.search(picture, k)
+        found = (
+            model.classify(picture, k, strangers=strangers) if labeled else model.search(picture, k)
+        )
     if as_json and isinstance(found, list):
         typer.echo(json.dumps({"neighbors": [asdict(near) for near in found]}, indent=2))
     elif isinstance(found, list):
@@ -47,7 +50,7 @@ def search_command(
         typer.echo(json.dumps(asdict(found), indent=2))
     else:
         print_neighbors(found.neighbors)
-        print_verdict(found)
+        Console(markup=False, highlight=False).print(str(found), soft_wrap=True)
 
 
 def print_neighbors(neighbors: Sequence[Neighbor]) -> None:
@@ -56,7 +59,6 @@ def print_neighbors(neighbors: Sequence[Neighbor]) -> None:
         "similarity": [f"{near.similarity:.3f}" for near in neighbors],
         "class": [near.class_name for near in neighbors],
         "picture": [near.id for near in neighbors],
-        "same kind": [{True: "yes", False: "no", None: ""}[near.same] for near in neighbors],
     }
     shown = {name: cells for name, cells in shown.items() if any(cells)}
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -66,12 +68,3 @@ def print_neighbors(neighbors: Sequence[Neighbor]) -> None:
     for place, cells in enumerate(zip(*shown.values(), strict=True), 1):
         table.add_row(str(place), *cells)
     Console(markup=False, highlight=False).print(table)
-
-
-def print_verdict(verdict: Verdict) -> None:
-    """Print the class."""
-    console = Console(markup=False, highlight=False)
-    if verdict.class_name == verdict.best:
-        console.print(f"{verdict.class_name}, {verdict.confidence:.0%} of the votes")
-    else:
-        console.print(f"unknown; the most similar known class is {verdict.best}")

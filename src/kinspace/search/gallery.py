@@ -24,24 +24,16 @@ from numpy.typing import NDArray
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically, write_json
-from kinspace.data.splits import hold_out_classes
 from kinspace.embeddings import EmbeddingTable, unique_names
+from kinspace.evaluation.thresholds import DEFAULT_STRANGERS, Thresholds
 from kinspace.run import PARTS, Run, Splits, open_run
-from kinspace.search.class_votes import (
-    Added,
-    ClusterClassifier,
-    Neighbor,
-    class_variance,
-    nearest_class,
-    soft_knn,
-)
+from kinspace.search.class_votes import Added, ClusterClassifier, Neighbor, nearest_class
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex, check_training_size
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.milvus_client import check_server
 from kinspace.search.reranked import Reranked
-from kinspace.search.thresholds import calibrate
 
 if TYPE_CHECKING:
     from kinspace.inference.model import EmbeddingModel
@@ -62,7 +54,6 @@ INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
     "milvus": MilvusIndex,
 }
 
-FEWEST_CLASSES = 4  # to set thresholds on half of them
 FILE, INDEX_FILE = "gallery.npz", "search.json"
 FILES = {"faiss": "search-faiss.npz", "milvus": "search-milvus.json"}
 
@@ -162,13 +153,12 @@ class Gallery:
         vector: NDArray[Any],
         k: int,
         where: Where | None = None,
-        same: float | None = None,
     ) -> list[Neighbor]:
-        """The k rows nearest to a vector. same: the threshold for two pictures of one class."""
+        """The k rows nearest to a vector."""
         by_label = None if where is None else self._with_labels(where)
         ids, cosines = self.index.search(np.asarray(vector)[None], k, where=by_label)
         return [
-            self._neighbor(row, cosine, same)
+            self._neighbor(row, cosine)
             for row, cosine in zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
             if row >= 0
         ]
@@ -189,7 +179,7 @@ class Gallery:
     def _filters(self) -> Mapping[str, str]:
         return {name: name for name in ("label", *self.table.attribute_names)}
 
-    def _neighbor(self, row: int, cosine: float, same: float | None) -> Neighbor:
+    def _neighbor(self, row: int, cosine: float) -> Neighbor:
         table = self.table
         label = -1 if table.labels is None else int(table.labels[row])
         return Neighbor(
@@ -199,35 +189,33 @@ class Gallery:
             table.class_name(label) if label >= 0 else "",
             label,
             cosine,
-            None if same is None else cosine >= same,
+            None,
         )
 
     @cached_property
-    def _variance(self) -> float:
-        return class_variance(self.table)
+    def class_sizes(self) -> NDArray[np.int64]:
+        """Pictures of each class, (classes,); a ValueError for a gallery without classes."""
+        if self.table.labels is None:
+            raise ValueError("classify: expected a gallery with classes, got one without")
+        return np.bincount(self.table.labels)
 
-    def soft_knn(self, near: Sequence[Neighbor]) -> tuple[str, float]:
-        """The class with the most votes of the neighbors, and its share."""
-        return soft_knn(near, self._variance)
-
-    def knc(self, vector: NDArray[Any], options: Mapping[str, Any]) -> tuple[str, float]:
-        """The class by the nearest clusters, and its probability; options: recipe.index."""
+    def knc(self, vector: NDArray[Any], options: Mapping[str, Any]) -> tuple[int, float]:
+        """The label by the nearest clusters, and its probability; options: recipe.index."""
         if self._clusters is None:
             self._clusters = ClusterClassifier.fit(self.table, options)
-        label, share = self._clusters.classify(vector)
-        return self.table.class_name(label), share
+        return self._clusters.classify(vector)
 
     def add(
         self,
         vectors: NDArray[Any],
         names: Sequence[str] | None,
         paths: Sequence[str | None],
-        limit: float | None,
+        thresholds: Thresholds | None,
     ) -> list[Added]:
         """Add rows with class names; returns what was added to each class.
 
-        names: None for a gallery without classes. limit: the threshold `known`, from which on two
-        classes are confusable.
+        names: None for a gallery without classes. thresholds: decide whether a class is confusable
+        with another.
         """
         before = self.table
         if names is not None and (before.labels is None or before.class_names is None):
@@ -237,7 +225,7 @@ class Gallery:
         if names is None and before.labels is not None:
             raise ValueError("labels: expected a class name for each picture, got none")
         added = [
-            nearest_class(before, name, vectors[[each == name for each in names or ()]], limit)
+            nearest_class(before, name, vectors[[each == name for each in names or ()]], thresholds)
             for name in dict.fromkeys(names or ())
         ]
         more = _rows(vectors, names, paths, before)
@@ -246,7 +234,7 @@ class Gallery:
         self._index = index
         self._add_to_index(range(len(before), len(self.table)))
         self._clusters = None
-        for name in ("_variance", "_rows"):
+        for name in ("class_sizes", "_rows"):
             self.__dict__.pop(name, None)
         return added
 
@@ -339,14 +327,14 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     device: str | torch.device | None = None,
     batch_size: int = 64,
     workers: int = 0,
+    strangers: float = DEFAULT_STRANGERS,
     progress: Callable[[int, int], object] | None = None,
 ) -> EmbeddingModel:
     """Make a data set the gallery of a run: table, thresholds and index go to the run folder.
 
     data: by default what the run was trained and tested on. Each of its pictures has the attribute
-    part=train, part=validation or part=test, and the thresholds are set on the validation classes;
-    without training (`pretrained_run`) on half of the classes, drawn at random.
-    Of other data only the table and the index are made; thresholds that are there stay.
+    part=train, part=validation or part=test. strangers: the dial of the thresholds, which are set
+    on the classes that the model was not trained on (`EmbeddingModel.calibrate`).
     backend, options: one of INDEXES, and the options of its class. batch_size, workers: for reading
     other data; the run's own is taken from `Run.embeddings`.
     """
@@ -359,14 +347,12 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     if splits.own:
         tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
         table = _with_parts(tables.table("all"), splits)
-        if (masks := _calibration(run, table, splits)) is not None:
-            model.thresholds = calibrate(table, *masks)
-            model.thresholds.save(run.folder / "threshold.json")
     else:
         table = embed_dataset(
             model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
         )
     model.gallery = Gallery(table, device=model.device)
+    model.calibrate(strangers)
     if backend != "exact":
         model.gallery.build(run.folder, backend, **(options or {}))
     model.save_gallery()
@@ -396,21 +382,3 @@ def _with_parts(table: EmbeddingTable, splits: Splits) -> EmbeddingTable:
         attributes=columns if before is None else np.concatenate([before, columns], 1),
         attribute_names=(*table.attribute_names, *(f"part={name}" for name in PARTS)),
     )
-
-
-def _calibration(
-    run: Run, table: EmbeddingTable, splits: Splits
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-    """The rows to set the thresholds on and to try them on: of other classes, none trained on."""
-    if splits.validation is not None:
-        return _of_part(table, "validation"), _of_part(table, "test")
-    if run.trained or splits.whole.num_classes < FEWEST_CLASSES:
-        return None
-    held_out = hold_out_classes(splits.whole, 0.5, seed=run.about["seed"]).assignment.numpy() > 0
-    return held_out, ~held_out
-
-
-def _of_part(table: EmbeddingTable, name: str) -> NDArray[np.bool_]:
-    assert table.attributes is not None
-    rows: NDArray[np.bool_] = table.attributes[:, table.attribute_names.index(f"part={name}")] == 1
-    return rows

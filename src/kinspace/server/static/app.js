@@ -2,8 +2,6 @@
   "use strict";
   const $ = (id) => document.getElementById(id);
   const K = 24, PAGE = window.innerWidth < 960 ? 12 : 24;
-  const KINDS = ["unknown", "not sure", "same kind"];
-  const MARKS = { "same kind": "same", "not sure": "unsure", unknown: "unknown" };
   const site = window.kinspaceSite || null;
   let about, classes, points, map = null, marked = [-1, []], labelOf, classOf, shown = 0, rows = [], requests = 0, upload = null;
   let filter = { label: -1, attribute: "" }, fits = null, uploadUrl = null;
@@ -29,11 +27,9 @@
       const id = encodeURIComponent(points.ids[row]);
       return (await ask("api/neighbors/" + id + "?k=" + K + "&filter=" + encodeURIComponent(where()))).neighbors;
     }
-    const kinds = site.near.kinds;
     return site.near.rows[row].map(function (other, place) {
       return {
-        row: other, similarity: site.near.cosines[row][place] / 1000,
-        kind: kinds ? KINDS[Number(kinds[row][place])] : null
+        row: other, similarity: site.near.cosines[row][place] / 1000
       };
     }).filter((each) => !fits || fits[each.row]);
   }
@@ -54,7 +50,6 @@
   }
   const thumb = (row) => "thumb/" + row + ".jpg";
   const className = (row) => (points.labels ? classOf.get(points.labels[row]) : "");
-  function badge(kind) { return element("span", "kind " + MARKS[kind], kind); }
   function setStatus(text) { $("status").textContent = text; }
   function showError(error) {
     $("error").textContent = error.message;
@@ -79,7 +74,6 @@
       const word = element("span", "for-readers", "similarity ");
       cosine.prepend(word);
       measure.append(cosine);
-      if (found.kind) { measure.append(badge(found.kind)); }
       button.append(measure);
     }
     button.addEventListener("click", function () { choose(found.row, true); });
@@ -159,15 +153,8 @@
     const box = $("answer");
     box.textContent = "";
     if (!verdict) { return ""; }
-    const votes = Math.round(100 * verdict.confidence) + " % of the votes";
-    if (verdict.kind) { box.append(badge(verdict.kind), " "); }
-    if (!verdict.kind || verdict.kind === "same kind") {
-      box.append(element("b", "", verdict.best), ", with " + votes);
-    } else if (verdict.kind === "not sure") {
-      box.append("perhaps ", element("b", "", verdict.best), ", with " + votes);
-    } else { box.append("most similar to class ", element("b", "", verdict.best)); }
-    const texts = Array.from(box.childNodes).slice(verdict.kind ? 2 : 0).map((each) => each.textContent);
-    return (verdict.kind ? verdict.kind[0].toUpperCase() + verdict.kind.slice(1) + ": " : "") + texts.join("") + ".";
+    box.append(element("b", "", verdict.class), ": ", verdict.text);
+    return verdict.text + ".";
   }
   async function showUpload(file) {
     if (site) { return; }
@@ -282,15 +269,10 @@
     } else { box.append(element("p", "note", "The run has no results.json: its training has not finished.")); }
     const limits = about.thresholds;
     if (!limits) {
-      box.append(element("p", "note", "There are no thresholds, because there are no " + (labeled() ? "validation " : "") + "classes to set them on. Only similarities are shown."));
+      box.append(element("p", "note", about.uncalibrated));
       return;
     }
-    let text = "“Same kind” means a similarity of at least " + Math.max(limits.same, limits.known === null ? -1 : limits.known).toFixed(3);
-    if (limits.known !== null) { text += ", “not sure” at least " + Math.min(limits.same, limits.known).toFixed(3); }
-    text += ", and “unknown” less. The thresholds are set on " + limits.classes + " validation classes: a similarity of " + limits.same.toFixed(3) + " is reached by " + percent(limits.tmr) + " of the pairs of one class and by " + percent(limits.fmr) + " of the pairs of different classes";
-    if (limits.test_tmr !== null) { text += "; on the test classes by " + percent(limits.test_tmr) + " and " + percent(limits.test_fmr); }
-    text += ".";
-    box.append(element("p", "note", text));
+    box.append(element("p", "note", "The decision is calibrated on " + limits.basis + ": " + limits.text + "."));
   }
   function hover(row, x, y, width, height) {
     const tip = $("map-tip");
