@@ -62,8 +62,8 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         float | None,
         typer.Option(
             min=0.0,
-            help="Search rate and length, with so many times the steps of one training; 0: the "
-            "recipe's own. Default: 3, unless --steps or a learning rate is given.",
+            help="Steps of the search for rate and length, in trainings; 0: no search. Default: "
+            "3, or 0 with --steps or a learning rate.",
         ),
     ] = None,
     steps: Steps = None,

@@ -139,7 +139,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     def require_labels(self, what: str) -> None:
         """Raise a ValueError if the pictures have no classes; what: that which needs them.
 
-        >>> from kinspace.data.built_in import digits_dataset
+        >>> from kinspace.data.in_memory import digits_dataset
         >>> digits_dataset().without_labels().require_labels("train")
         Traceback (most recent call last):
         ValueError: train expects classes: one folder a class, or a table with a column 'label';
@@ -154,7 +154,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     def without_labels(self) -> Dataset:
         """The same pictures without their classes.
 
-        >>> from kinspace.data.built_in import digits_dataset
+        >>> from kinspace.data.in_memory import digits_dataset
         >>> digits_dataset().without_labels()
         <Dataset 'digits': 1,797 pictures without classes>
         """

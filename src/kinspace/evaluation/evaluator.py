@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeGuard, Unpack
 
 from torch import nn
 
@@ -23,7 +23,14 @@ from kinspace.inference.model import THRESHOLDS
 from kinspace.inference.run_embeddings import BASELINES, RunEmbeddings
 from kinspace.run import Run, Splits, open_run
 
-__all__ = ["EvaluateOptions", "EvaluatedTables", "evaluate", "evaluate_tables", "files_of"]
+__all__ = [
+    "EvaluateOptions",
+    "EvaluatedTables",
+    "evaluate",
+    "evaluate_tables",
+    "files_of",
+    "names_a_run",
+]
 
 
 class EvaluateOptions(TypedDict, total=False):
@@ -97,7 +104,7 @@ def evaluate_tables(
     if given.get("device") is not None:
         given["device"] = pick_device(given["device"])
     module = given.pop("model", None)
-    if isinstance(source, Run) or (not isinstance(source, EmbeddingTable) and _is_run(source)):
+    if isinstance(source, Run) or names_a_run(source):
         run = source if isinstance(source, Run) else open_run(source)
         return _evaluate_run(run, data, module, given)
     if data is not None:
@@ -111,7 +118,10 @@ def evaluate_tables(
     )
 
 
-def _is_run(source: str | Path) -> bool:
+def names_a_run(source: object) -> TypeGuard[str | Path]:
+    """Whether it is a path, and not that of a table."""
+    if not isinstance(source, (str, Path)):
+        return False
     return Path(source).is_dir() or not Path(source).suffix
 
 
