@@ -78,8 +78,8 @@ Strangers = Annotated[
     float | None,
     typer.Option(
         "--strangers",
-        help="Share of strangers, pictures of classes the gallery does not have, that may get a "
-        "class: 0.001 (strict) to 0.5 (lenient). Default: as the gallery was indexed.",
+        help="Share of pictures of other classes that may get a class: 0.001 (strict) to 0.5 "
+        "(lenient). Default: that of the index, 0.1.",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
