@@ -13,12 +13,12 @@ def emblem(number: int, view: int) -> Image.Image:
     pattern = np.random.default_rng([7, number]).integers(0, 256, (4, 4, 3), dtype=np.uint8)
     rng = np.random.default_rng([8, number, view])
     whole = Image.fromarray(pattern).resize((64, 64), Image.Resampling.BICUBIC)
-    turned = whole.rotate(rng.uniform(-8, 8), Image.Resampling.BILINEAR)
+    turned = whole.rotate(rng.uniform(-6, 6), Image.Resampling.BILINEAR)
     left, top = rng.integers(5, 12, 2).tolist()
     pixels = np.asarray(turned.crop((left, top, left + SIDE, top + SIDE)), np.float64)
-    pixels = pixels * rng.uniform(0.8, 1.1, 3) + rng.normal(0, 8, pixels.shape)
-    x, y = rng.integers(0, SIDE - 12, 2)
-    pixels[y : y + 12, x : x + 12] = rng.integers(0, 256, 3)
+    pixels = pixels * rng.uniform(0.85, 1.1, 3) + rng.normal(0, 6, pixels.shape)
+    x, y = rng.integers(0, SIDE - 9, 2)
+    pixels[y : y + 9, x : x + 9] = rng.integers(0, 256, 3)
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 

@@ -83,21 +83,27 @@ class Verdict:
     agreeing: tuple[int, int]
     neighbors: tuple[Neighbor, ...]
 
-    def __str__(self) -> str:
-        """The answer with its evidence, in words."""
+    @property
+    def evidence(self) -> str:
+        """Why, in words."""
         count, among = self.agreeing
         near = f"{count} of the nearest {among} are {self.best}"
         if self.exact:
-            return f"{self.best}: the gallery has this very picture"
+            return "the gallery has this very picture"
         if self.confidence is None or self.strangers is None:
-            return f"{self.best}, not calibrated: {near}"
+            return f"{near}; not calibrated"
         if self.known:
-            return f"{self.best}, {self.confidence:.0%} sure: {near}"
-        through = "more than half" if self.strangers > 0.5 else f"{self.strangers:.1%}"
+            return f"{self.confidence:.0%} sure; {near}"
+        many = f"{max(1, round(100 * self.strangers))} of 100"
         return (
-            f"{UNKNOWN}: most like {self.best}, {self.confidence:.0%} sure; {near}, but {through} "
-            "of strangers look as much like a class"
+            f"most like {self.best}, {self.confidence:.0%} sure; {near}, but "
+            f"{many if self.strangers <= 0.5 else 'more than half of'} strangers look as much like "
+            "a class"
         )
+
+    def __str__(self) -> str:
+        """The answer with its evidence."""
+        return f"{self.class_name}: {self.evidence}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ def decide(
     >>> io = Neighbor(0, "a.jpg", None, "io", 0, 0.9, None)
     >>> luna = Neighbor(1, "b.jpg", None, "luna", 1, 0.1, None)
     >>> print(decide([io, luna], np.array([1, 1]), None))
-    io, not calibrated: 1 of the nearest 2 are io
+    io: 1 of the nearest 2 are io; not calibrated
     """
     if not near:
         raise ValueError("classify: expected pictures in the gallery, got none")
