@@ -1,4 +1,4 @@
-"""A run: what a training leaves in its folder, and the one way to open it.
+"""A run: the folder that a training writes, and the one way to open it.
 
 A run without training (`kinspace.inference.pretrained_run`) has the same folder: the model is a
 pretrained backbone, all of its data is the test part, and it has no metrics, recipe.toml or start.
@@ -16,6 +16,7 @@ start.safetensors  the weights before the first step
 last.safetensors   everything the next step needs
 model.safetensors  the chosen weights: best on the validation classes, else the last
 results.json       measures on the test part, beside the untrained backbone and raw pixels
+final/             a run with the same settings on all classes (`final`): the model to use
 embeddings/        tables that `Run.embeddings` has made
 """
 
@@ -38,8 +39,7 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.models import DEFAULT_BACKBONE
 from kinspace.recipes import Recipe
 from kinspace.training.data_parts import split_names
-from kinspace.training.log import read_metrics
-from kinspace.training.run_folder import FORMAT
+from kinspace.training.run_folder import FORMAT, read_metrics
 
 if TYPE_CHECKING:  # inference stands on runs
     from kinspace.inference.model import EmbeddingModel
@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # inference stands on runs
 __all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "load_run_data", "open_run"]
 
 PARTS = ("train", "validation", "test")
+UNSEEN = ("zero_shot", "random_classes")  # splits whose test classes no training has seen
 UNTRAINED = "none"  # the split of a run without training: all data is its test part
 NEEDED: dict[str, tuple[type, ...]] = {
     "model": (dict, str),
@@ -83,7 +84,7 @@ class Splits:
 
 @dataclass(frozen=True, init=False)
 class Run:
-    """A run folder; `open_run` looks whether there is a run in it.
+    """A run folder; `open_run` checks that there is a run in it.
 
     >>> Run("runs/nothing").finished
     False
@@ -131,16 +132,19 @@ class Run:
 
     @property
     def verdict(self) -> list[str]:
-        """What the training came to, in sentences: the result, what it is better than, the choice.
+        """The result of the training in sentences, beside the baselines.
 
         >>> Run("runs/nothing").verdict
         []
         """
+        if (judge := self.evaluated_by) is not None:
+            count = plural(len(self.about["classes"]["train"]), "class", "classes")
+            return [f"Trained on all {count}. Expect what {judge.folder} found:", *judge.verdict]
         results, found = self.results, self.results.get("selected")
         if not found:
             return []
         classes = plural(len(self.about["classes"]["test"]), "class", "classes")
-        unseen = " never seen in training" if self.about["split"] == "zero_shot" else ""
+        unseen = " never seen in training" if self.about["split"] in UNSEEN else ""
         recall = found["recall@1"]
         sentences = [
             f"For {plural(found['queries'], 'picture')} of {classes}{unseen}, the nearest other "
@@ -164,6 +168,12 @@ class Run:
         return sentences
 
     @property
+    def evaluated_by(self) -> Run | None:
+        """The run that tells how good this one is expected to be: of one with all classes."""
+        where = self.about.get("evaluated_by") if (self.folder / "run.json").exists() else None
+        return None if where is None else Run((self.folder / where).resolve())
+
+    @property
     def selection(self) -> dict[str, Any] | None:
         """selection.json: the settings that were tried, and the choice; None without a search."""
         path = self.folder / "selection.json"
@@ -183,7 +193,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the training has come to its end."""
+        """Whether the training has ended."""
         return (self.folder / "results.json").exists()
 
     @property
@@ -241,16 +251,21 @@ class Run:
             ) from None
 
     def model(
-        self, device: str | torch.device | None = None, module: nn.Module | None = None
+        self,
+        device: str | torch.device | None = None,
+        module: nn.Module | None = None,
+        *,
+        with_gallery: bool = True,
     ) -> EmbeddingModel:
         """The trained model, with its gallery and thresholds if `kinspace index` has made them.
 
         device: by default a GPU if there is one. module: of a run that was trained with a module
-        of your own, one like it; its weights are replaced by those of the run.
+        of your own, one like it; its weights are replaced by those of the run. with_gallery: False:
+        the gallery is not read.
         """
         from kinspace.inference.model import open_model
 
-        return open_model(self, device, module)
+        return open_model(self, device, module, with_gallery=with_gallery)
 
     def embeddings(
         self,
@@ -297,7 +312,8 @@ def open_run(folder: str | Path) -> Run:
 
 def load_run_data(about: Mapping[str, Any]) -> Dataset:
     """The whole data set of a run, by what its run.json says."""
-    return load_dataset(about["data"], labeled=None if about.get("labeled", True) else False)
+    labeled = None if about.get("labeled", True) else False
+    return load_dataset(about["data"], labeled=labeled, columns=about.get("columns"))
 
 
 def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:

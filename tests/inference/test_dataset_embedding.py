@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import kinspace
@@ -135,7 +134,7 @@ def test_two_processes_write_the_table_of_one(model: EmbeddingModel, tmp_path: P
 def test_other_data_becomes_the_gallery_with_thresholds_of_its_own(tmp_path: Path) -> None:
     folder = run_with_gallery(tmp_path)
     before = kinspace.load(folder, "cpu").thresholds
-    index_run(folder, some_files(tmp_path / "files"))
+    index_run(folder, some_files(tmp_path / "files"), replace_gallery=True)
     model = kinspace.load(folder, "cpu")
     assert len(model.table) == 24
     assert model.table.attribute_names == ()
@@ -148,7 +147,9 @@ def test_other_data_becomes_the_gallery_with_thresholds_of_its_own(tmp_path: Pat
 def test_a_gallery_of_too_few_classes_has_no_thresholds(tmp_path: Path) -> None:
     folder = run_with_gallery(tmp_path)
     assert (folder / "thresholds.json").exists()
-    model = index_run(folder, digits().subset((digits().labels < 2).nonzero().flatten()))
+    model = index_run(
+        folder, digits().subset((digits().labels < 2).nonzero().flatten()), replace_gallery=True
+    )
     assert model.thresholds is None
     assert not (folder / "thresholds.json").exists()
     verdict = model.classify(digits().pictures.read(0))
@@ -189,8 +190,10 @@ def test_every_search_finds_the_same_in_a_run(backend: str, tmp_path: Path) -> N
     picture = digits().pictures.read(11)
     where = {"class": ["1", "8"], "part=test": True}
     exact = kinspace.load(folder, "cpu")
-    index_run(folder, backend=backend)
-    index_run(folder, backend=backend)  # again, in the place of the first
+    with pytest.raises(ValueError, match=r"has a gallery; add pictures to it \(kinspace add"):
+        index_run(folder, backend=backend)
+    index_run(folder, backend=backend, replace_gallery=True)
+    index_run(folder, backend=backend, replace_gallery=True)  # again, in the place of the first
     model = kinspace.load(folder, "cpu")
     assert type(model.index).__name__.lower().startswith(backend)
     for options in ({}, {"where": where}):
@@ -203,14 +206,7 @@ def test_every_search_finds_the_same_in_a_run(backend: str, tmp_path: Path) -> N
     again = kinspace.load(folder, "cpu")
     assert len(again.index) == len(again.table) == 1798
     assert again.search(picture.rotate(90), 1)[0].class_name == "turned"
-    exact.save_gallery()  # the exact search takes its place
-    assert not (folder / "search.json").exists()
-
-
-def test_an_index_of_another_gallery_is_an_error(tmp_path: Path) -> None:
-    folder = run_with_gallery(tmp_path)
-    table = EmbeddingTable.load(folder / "gallery.npz")
-    index_run(folder, backend="faiss")
-    table.select(np.arange(9)).save(folder / "gallery.npz")
-    with pytest.raises(ValueError, match=r"expected an index of the 9 pictures .* got one of 1797"):
-        kinspace.load(folder, "cpu")
+    again.gallery = None
+    index_run(folder, replace_gallery=True)  # the exact search takes its place
+    assert not list(folder.glob("search*"))
+    assert len(kinspace.load(folder, "cpu").table) == 1797

@@ -8,27 +8,31 @@ import torch
 from torch import Tensor
 
 import loops
-from batches import DEGENERATE_BATCHES, Batch, random_batch
+from batches import DEGENERATE_BATCHES, Batch, all_triplets, random_batch
 from kinspace._core import vectors
 from kinspace.miners import (
+    MINERS,
+    angular,
     batch_hard,
     disjoint,
     distance_weighted,
     distance_weights,
+    easy_positive,
+    hardest_of_class,
+    hardest_pairs,
     multi_similarity,
+    pair_margin,
     semi_hard,
+    triplet_margin,
 )
 
 BATCHES = {**{f"random {seed}": random_batch(seed) for seed in range(6)}, **DEGENERATE_BATCHES}
 ON_EVERY_BATCH = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 Miner = Callable[[Tensor, Tensor], Tensor]
-TRIPLETS: dict[str, Miner] = {
-    "batch_hard": batch_hard,
-    "disjoint": disjoint,
-    "semi_hard": semi_hard,
-    "distance_weighted": distance_weighted,
-}
-EVERY_MINER = pytest.mark.parametrize("miner", TRIPLETS.values(), ids=TRIPLETS)
+PAIRS = {"hardest_pairs", "multi_similarity", "pair_margin"}
+TRIPLETS: dict[str, Miner] = {name: MINERS[name] for name in MINERS if name not in PAIRS}
+EVERY_MINER = pytest.mark.parametrize("miner", MINERS.values(), ids=MINERS)
+EVERY_MINER_OF_TRIPLETS = pytest.mark.parametrize("miner", TRIPLETS.values(), ids=TRIPLETS)
 
 
 def table(batch: Batch) -> list[list[float]]:
@@ -45,7 +49,7 @@ def neighbors(labels: list[int], i: int) -> tuple[list[int], list[int]]:
 
 
 @ON_EVERY_BATCH
-@EVERY_MINER
+@EVERY_MINER_OF_TRIPLETS
 def test_triplets_are_an_anchor_a_positive_and_a_negative(miner: Miner, batch: Batch) -> None:
     triplets = miner(*batch)
     assert triplets.dtype == torch.int64
@@ -55,6 +59,25 @@ def test_triplets_are_an_anchor_a_positive_and_a_negative(miner: Miner, batch: B
     assert anchor.ne(positive).all()
     assert batch.labels[anchor].eq(batch.labels[positive]).all()
     assert batch.labels[anchor].ne(batch.labels[negative]).all()
+
+
+@ON_EVERY_BATCH
+@pytest.mark.parametrize("name", sorted(PAIRS))
+def test_pairs_are_the_same_ones_and_then_the_different_ones(name: str, batch: Batch) -> None:
+    pairs = MINERS[name](*batch)
+    assert pairs.dtype == torch.int64
+    assert pairs.ndim == 2
+    assert pairs.shape[1] == 2
+    first, second = pairs.unbind(1)
+    assert first.ne(second).all()
+    same = batch.labels[first].eq(batch.labels[second])
+    assert torch.equal(same, same.sort(descending=True).values)
+
+
+def test_every_public_miner_is_in_the_registry() -> None:
+    from kinspace import miners
+
+    assert set(miners.__all__) - {"MINERS", "distance_weights"} == set(MINERS)
 
 
 @ON_EVERY_BATCH
@@ -119,7 +142,7 @@ def test_miners_are_not_part_of_the_graph(miner: Miner) -> None:
     assert torch.equal(leaf, embeddings)
 
 
-@pytest.mark.parametrize("miner", [batch_hard, semi_hard, distance_weights])
+@pytest.mark.parametrize("miner", [batch_hard, semi_hard, distance_weights, multi_similarity])
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
 def test_autocast_changes_no_choice(
     miner: Miner, half: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -201,25 +224,176 @@ def test_draws_follow_the_generator() -> None:
 def test_multi_similarity_keeps_what_is_nearly_wrong(margin: float) -> None:
     for batch in BATCHES.values():
         directions = torch.stack(loops.units(batch.embeddings))
-        similarities = directions @ directions.T
-        index, pulled, pushed = multi_similarity(similarities, batch.labels, margin=margin)
-        labels, numbers = batch.labels.tolist(), similarities.tolist()
+        numbers, labels = (directions @ directions.T).tolist(), batch.labels.tolist()
+        expected = []
         for i in range(len(labels)):
             same, different = neighbors(labels, i)
             nearest = max([numbers[i][j] for j in different], default=-math.inf)
             farthest = min([numbers[i][j] for j in same], default=math.inf)
-            kept = [j for j in same if numbers[i][j] < nearest + margin]
-            assert sorted(index[i][pulled[i]].tolist()) == kept
-            kept = [j for j in different if numbers[i][j] > farthest - margin]
-            assert pushed[i].nonzero().flatten().tolist() == kept
+            expected += [[i, j] for j in same if numbers[i][j] < nearest + margin]
+            expected += [[i, j] for j in different if numbers[i][j] > farthest - margin]
+        assert sorted(multi_similarity(*batch, margin=margin).tolist()) == sorted(expected)
 
 
 def test_multi_similarity_without_a_margin_keeps_every_pair() -> None:
     labels = torch.tensor([0, 0, 1])
-    index, pulled, pushed = multi_similarity(torch.eye(3), labels, margin=None)
-    assert index[:2][pulled[:2]].tolist() == [1, 0]
-    assert pulled.any(1).tolist() == [True, True, False]
-    assert pushed.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
+    found = multi_similarity(torch.eye(3), labels, margin=None).tolist()
+    assert sorted(found) == [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1]]
+
+
+# --- all triplets and pairs of a kind ------------------------------------------------------------
+
+
+def distances_of(batch: Batch) -> list[list[float]]:
+    return [[math.sqrt(square) for square in row] for row in table(batch)]
+
+
+KINDS: dict[str, Callable[[float, float], bool]] = {
+    "all": lambda beyond, margin: beyond <= margin,
+    "semi_hard": lambda beyond, margin: 0 < beyond <= margin,
+    "hard": lambda beyond, margin: beyond <= 0,
+    "easy": lambda beyond, margin: beyond > margin,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("margin", [0.2, 1.0])
+def test_triplet_margin_takes_every_triplet_of_a_kind(kind: str, margin: float) -> None:
+    for batch in BATCHES.values():
+        apart = distances_of(batch)
+        expected = [
+            [a, p, n]
+            for a, p, n in all_triplets(batch.labels).tolist()
+            if KINDS[kind](apart[a][n] - apart[a][p], margin)
+        ]
+        found = triplet_margin(*batch, kind=kind, margin=margin).tolist()
+        assert sorted(found) == expected
+
+
+@pytest.mark.parametrize("margins", [(0.2, 0.8), (0.0, 2.0), (1.0, 1.0)])
+def test_pair_margin_takes_the_pairs_beyond_the_margins(margins: tuple[float, float]) -> None:
+    far, near = margins
+    for batch in BATCHES.values():
+        apart, labels = distances_of(batch), batch.labels.tolist()
+        expected = []
+        for i in range(len(labels)):
+            same, different = neighbors(labels, i)
+            expected += [[i, j] for j in same if apart[i][j] > far]
+            expected += [[i, j] for j in different if apart[i][j] < near]
+        found = pair_margin(*batch, positive_margin=far, negative_margin=near)
+        assert sorted(found.tolist()) == sorted(expected)
+
+
+@pytest.mark.parametrize("degrees", [10.0, 40.0])
+def test_angular_takes_the_triplets_with_a_wide_angle(degrees: float) -> None:
+    for batch in BATCHES.values():
+        x = loops.units(batch.embeddings)
+        expected = []
+        for a, p, n in all_triplets(batch.labels).tolist():
+            chord = loops.distance(x[a], x[p]).item()
+            height = loops.distance(x[n], (x[a] + x[p]) / 2).item()
+            if math.degrees(math.atan2(chord, 2 * height)) > degrees and chord:
+                expected.append([a, p, n])
+        assert sorted(angular(*batch, degrees=degrees).tolist()) == expected
+
+
+@ON_EVERY_BATCH
+def test_hardest_of_class_takes_the_farthest_pair_of_each_class(batch: Batch) -> None:
+    labels, apart = batch.labels.tolist(), table(batch)
+    hard = {a: (p, n) for a, p, n in batch_hard(*batch).tolist()}
+    expected = []
+    for label in sorted(set(labels)):
+        anchors = [i for i in hard if labels[i] == label]
+        if anchors:
+            a = anchors[loops.first_largest([apart[i][hard[i][0]] for i in anchors])]
+            expected.append([a, *hard[a]])
+    assert hardest_of_class(*batch).tolist() == expected
+
+
+@pytest.mark.parametrize("negative", ["hard", "semi_hard"])
+@ON_EVERY_BATCH
+def test_easy_positive_takes_the_nearest_positive(batch: Batch, negative: str) -> None:
+    labels, apart = batch.labels.tolist(), table(batch)
+    expected = []
+    for i in range(len(labels)):
+        same, different = neighbors(labels, i)
+        if not same:
+            continue
+        easy = same[loops.first_smallest([apart[i][j] for j in same])]
+        if negative == "semi_hard":
+            different = [j for j in different if apart[i][j] > apart[i][easy]]
+        if different:
+            near = different[loops.first_smallest([apart[i][j] for j in different])]
+            expected.append([i, easy, near])
+    assert easy_positive(*batch, negative=negative).tolist() == expected
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_hardest_pairs_takes_a_share_of_each_kind(share: float) -> None:
+    for seed in range(4):
+        batch = random_batch(seed)
+        apart, labels = table(batch), batch.labels.tolist()
+        count = range(len(labels))
+        same = [[i, j] for i in count for j in neighbors(labels, i)[0]]
+        different = [[i, j] for i in count for j in neighbors(labels, i)[1]]
+        same.sort(key=lambda pair: -apart[pair[0]][pair[1]])
+        different.sort(key=lambda pair: apart[pair[0]][pair[1]])
+        expected = same[: math.ceil(share * len(same))]
+        expected += different[: math.ceil(share * len(different))]
+        assert hardest_pairs(*batch, share=share).tolist() == expected
+
+
+def test_a_share_is_at_most_the_whole() -> None:
+    with pytest.raises(ValueError, match=r"^share: expected a number from 0 to 1, got 1.5"):
+        hardest_pairs(*random_batch(0), share=1.5)
+
+
+# --- with a reference ----------------------------------------------------------------------------
+
+REFERRING = {name: miner for name, miner in MINERS.items() if name != "disjoint"}
+
+
+@pytest.mark.parametrize("name", REFERRING)
+def test_with_the_batch_as_its_own_reference_a_miner_finds_the_same(name: str) -> None:
+    for batch in BATCHES.values():
+        options = {} if name != "distance_weighted" else {"generator": torch.Generator()}
+        expected = MINERS[name](*batch, **options)
+        found = MINERS[name](
+            *batch,
+            **{key: torch.Generator() for key in options},
+            reference=batch.embeddings,
+            reference_labels=batch.labels,
+            includes_batch=True,
+        )
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", REFERRING)
+def test_in_a_reference_the_indices_are_rows_of_it(name: str) -> None:
+    for seed, batch in enumerate(BATCHES.values()):
+        other = random_batch(seed + 9, classes=5, dim=batch.embeddings.shape[1])
+        found = MINERS[name](*batch, reference=other.embeddings, reference_labels=other.labels)
+        own = batch.labels[found[:, 0]]
+        if found.shape[1] == 3:
+            assert other.labels[found[:, 1]].eq(own).all()
+            assert other.labels[found[:, 2]].ne(own).all()
+
+
+@pytest.mark.parametrize("name", ["batch_hard", "semi_hard", "easy_positive", "hardest_of_class"])
+def test_a_reference_alone_gives_what_an_anchor_before_it_finds(name: str) -> None:
+    """Each anchor by itself in front of the reference, in one batch with it."""
+    for seed, batch in enumerate(BATCHES.values()):
+        other = random_batch(seed + 9, classes=5, dim=batch.embeddings.shape[1])
+        for row in range(min(3, len(batch.labels))):
+            x, label = batch.embeddings[row : row + 1], batch.labels[row : row + 1]
+            found = MINERS[name](
+                x, label, reference=other.embeddings, reference_labels=other.labels
+            )
+            joined = torch.cat([x, other.embeddings]), torch.cat([label, other.labels])
+            miner = batch_hard if name == "hardest_of_class" else MINERS[name]
+            expected = miner(*joined)
+            expected = expected[expected[:, 0] == 0] - torch.tensor([0, 1, 1])
+            assert sorted(found.tolist()) == sorted(expected.tolist())
 
 
 def test_a_positive_at_an_infinite_distance_has_the_farthest_negative() -> None:

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from batches import NUM_CLASSES, Batch, random_batch
 from kinspace.distributed import gather
-from kinspace.losses import ProxyAnchor
+from kinspace.losses import CrossBatchMemory, ProxyAnchor, SupCon
 from kinspace.regularizers import (
     HypersphericalEnergy,
     LogExpSpread,
@@ -121,6 +121,19 @@ def with_an_empty_rank(rank: int | None, world: int) -> Results:
     return {"loss": loss.detach(), "embeddings": leaf.grad, "proxies": criterion.proxies.grad}
 
 
+def cross_batch_memory(rank: int | None, world: int) -> Results:
+    """Three batches; the second forgets a part of the first."""
+    criterion = CrossBatchMemory(SupCon(), size=16, dim=DIM).double()
+    found: Results = {}
+    for step in range(3):
+        own = share(whole_batch(step, world), rank)
+        leaf = own.embeddings.clone().requires_grad_()
+        loss = criterion(*gather(leaf, own.labels))
+        loss.backward()
+        found |= {f"loss {step}": loss.detach(), "embeddings": leaf.grad}
+    return {**found, "memory": criterion.memory, "labels": criterion.memory_labels}
+
+
 def tensors_of_every_kind(rank: int | None, world: int) -> Results:
     """Half precision, integers, vectors, three dimensions, a tensor that is not contiguous."""
     batch = whole_batch(0, world)
@@ -147,6 +160,7 @@ def tensors_of_every_kind(rank: int | None, world: int) -> Results:
 
 EXTRAS: dict[str, Callable[[int | None, int], Results]] = {
     "a backbone in DDP": backbone,
+    "cross-batch memory": cross_batch_memory,
     "an empty rank": with_an_empty_rank,
     "tensors of every kind": tensors_of_every_kind,
 }

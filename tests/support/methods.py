@@ -278,7 +278,8 @@ def _by_signature(name: str, package: str) -> list[Method]:
         return []
     parameters = inspect.signature(getattr(public, name)).parameters.values()
     given = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
-    options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and not is_reduction(p)]
+    shared = [p.name for p in parameters if is_reduction(p) or is_compared(p)]
+    options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in shared]
     tried = {p.name: _other(p.default) for p in options if _other(p.default) is not None}
     if given not in GIVEN:
         return []
@@ -297,6 +298,15 @@ def _other(default: Any) -> Any:
 def is_reduction(parameter: inspect.Parameter) -> bool:
     """Whether it is the reduction over samples that all losses share."""
     return parameter.name == "reduction" and parameter.default == "mean"
+
+
+# What losses of pairs and triplets are compared on: test_references.py tries it.
+COMPARED = {"reference", "reference_labels", "includes_batch", "pairs", "triplets"}
+
+
+def is_compared(parameter: inspect.Parameter) -> bool:
+    """Whether it is of the reference or the chosen pairs, which many losses share."""
+    return parameter.kind is parameter.KEYWORD_ONLY and parameter.name in COMPARED
 
 
 METHODS += [method for name in LOSSES for method in _by_signature(f"{name}_loss", "losses")]

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Value = TypeVar("Value")
-Number = float | Tensor  # an option: a number, or a 0-d tensor that may be learnt
+Number = float | Tensor  # an option: a number, or a 0-d tensor that may be learned
 
 
 def vectors(name: str, value: Tensor) -> Tensor:
@@ -61,26 +61,31 @@ def vectors(name: str, value: Tensor) -> Tensor:
 
 
 def labels(
-    embeddings: Tensor, value: Tensor, num_classes: int | None = None, *, name: str = "labels"
+    embeddings: Tensor,
+    value: Tensor,
+    num_classes: int | None = None,
+    *,
+    name: str = "labels",
+    rows: str = "embeddings",
 ) -> Tensor:
-    """The labels of some embeddings as int64, both checked.
+    """The labels of some embeddings as int64, both checked. rows: what the embeddings are called.
 
     >>> labels(torch.zeros(2, 3), torch.tensor([4, 4]))
     tensor([4, 4])
     """
-    vectors("embeddings", embeddings)
+    vectors(rows, embeddings)
     if not isinstance(value, Tensor):
         raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     if value.ndim != 1 or len(value) != len(embeddings):
         raise ValueError(
-            f"{name}: expected shape ({len(embeddings)},), one for each row of embeddings, "
+            f"{name}: expected shape ({len(embeddings)},), one for each row of {rows}, "
             f"got {tuple(value.shape)}"
         )
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise ValueError(f"{name}: expected integers, got {value.dtype}")
     if value.device != embeddings.device:
         raise ValueError(
-            f"{name}: expected them on {embeddings.device} like the embeddings, got {value.device}"
+            f"{name}: expected them on {embeddings.device} like the {rows}, got {value.device}"
         )
     if value.is_cpu and not is_traced(value):
         low, high = (int(end) for end in value.aminmax())
@@ -116,7 +121,7 @@ def class_vector(name: str, value: Tensor, num_classes: int | None = None) -> Te
 def number(name: str, value: Any, *, at_least: float = -math.inf) -> Any:
     """A finite number, not below `at_least`: of Python, of NumPy, or a 0-d tensor.
 
-    A tensor comes back as it is, so that it can be learnt; its value is checked on a CPU only.
+    A tensor comes back as it is, so that it can be learned; its value is checked on a CPU only.
 
     >>> number("margin", float("nan"))
     Traceback (most recent call last):

@@ -24,31 +24,52 @@ class ClassIndex:
 
     A property that is not asked for is not computed.
 
+    reference_labels: of other samples, to which those of the batch are compared instead; "batch"
+    below is then, of a column and of what an index points to, the reference. `same`, `different`,
+    `sizes`, `positives` and `following` are for both.
+    includes_batch: the reference begins with the batch itself, so that no sample is its own
+    positive, as where there is no reference.
+
     >>> index = ClassIndex(torch.tensor([5, 1, 5, 5]))
     >>> index.sizes, index.same[0]
     (tensor([3, 1, 3, 3]), tensor([ True, False,  True,  True]))
+    >>> ClassIndex(torch.tensor([5, 1]), torch.tensor([5, 2, 5])).sizes
+    tensor([2, 0])
     """
 
-    def __init__(self, labels: Tensor) -> None:
+    def __init__(
+        self,
+        labels: Tensor,
+        reference_labels: Tensor | None = None,
+        *,
+        includes_batch: bool = False,
+    ) -> None:
         self.labels = labels
+        self.others = labels if reference_labels is None else reference_labels
+        self.excludes_itself = includes_batch or reference_labels is None
         self._sorted: tuple[Tensor, Tensor] | None = None
         self._limits: tuple[Tensor, Tensor] | None = None
 
     @property
     def _fixed(self) -> bool:
         """Whether lists are as long as the batch, whatever the labels are."""
-        labels = self.labels
-        return is_traced(labels) or (labels.is_cuda and len(labels) <= FIXED)
+        labels = self.others
+        return is_traced(self.labels) or (labels.is_cuda and len(labels) <= FIXED)
+
+    @property
+    def comparisons(self) -> int:
+        """How many ordered pairs there are of a sample and another one."""
+        return len(self.labels) * (len(self.others) - int(self.excludes_itself))
 
     @property
     def same(self) -> Tensor:
         """Mask (batch, batch) of pairs of one class, each sample with itself among them."""
-        return self.labels[:, None] == self.labels
+        return self.labels[:, None] == self.others
 
     @property
     def different(self) -> Tensor:
         """Mask (batch, batch) of pairs of different classes."""
-        return self.labels[:, None] != self.labels
+        return self.labels[:, None] != self.others
 
     @property
     def order(self) -> Tensor:
@@ -59,7 +80,7 @@ class ClassIndex:
     def _ordered(self) -> tuple[Tensor, Tensor]:
         """The labels in ascending order, and the samples in that order, (batch,) each."""
         if self._sorted is None:
-            ordered, order = self.labels.sort(stable=True)
+            ordered, order = self.others.sort(stable=True)
             self._sorted = ordered, order
         return self._sorted
 
@@ -129,22 +150,38 @@ class ClassIndex:
                 [False, False, False]])
         """
         first, after = self._bounds
-        width = len(self.labels) if self._fixed else int(self.sizes.max())
+        width = len(self.others) if self._fixed else max(int(self.sizes.max()), 1)
         places = first[:, None] + torch.arange(width, device=first.device)
-        index = self.order[torch.minimum(places, after[:, None] - 1)]
+        last = after[:, None] - 1
+        if self.others is not self.labels:  # which may have none of a class: any index will do
+            last = last.clamp(min=0)
+        index = self.order[torch.minimum(places, last)]
+        counts = places < after[:, None]
+        if not self.excludes_itself:
+            return index, counts
         itself = torch.arange(len(index), device=first.device)[:, None]
-        return index, (places < after[:, None]) & (index != itself)
+        return index, counts & (index != itself)
 
     @property
     def following(self) -> tuple[Tensor, Tensor]:
         """The next sample of the class in batch order, cyclic, and whether it is another one.
 
+        In a reference that is not the batch the n-th sample of a class has the n-th of that class.
+
         >>> ClassIndex(torch.tensor([5, 1, 5, 5])).following
         (tensor([2, 1, 3, 0]), tensor([ True, False,  True,  True]))
+        >>> ClassIndex(torch.tensor([5, 1, 5, 5]), torch.tensor([5, 2, 5])).following
+        (tensor([0, 1, 2, 0]), tensor([ True, False,  True,  True]))
         """
         first, after = self._bounds
-        beyond = self._places + 1
-        return self.order[torch.where(beyond < after, beyond, first)], self.sizes > 1
+        if self.others is self.labels:
+            beyond = self._places + 1
+            return self.order[torch.where(beyond < after, beyond, first)], self.sizes > 1
+        batch = ClassIndex(self.labels)
+        turn = batch._places - batch._bounds[0] + int(self.excludes_itself)
+        place = first + turn % (after - first).clamp(min=1)
+        counts = self.sizes > int(self.excludes_itself)
+        return self.order[place.where(counts, torch.zeros_like(place))], counts
 
     @property
     def first_pairs(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,6 +30,7 @@ from kinspace._kernels import accelerated
 
 __all__ = [
     "checked_groups",
+    "cosines",
     "euclidean_distances",
     "fill_diagonal",
     "group_sizes",
@@ -112,26 +113,44 @@ def euclidean_distances(x: Tensor, y: Tensor | None = None) -> Tensor:
 
 
 @full_precision
-def paired_distances(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """||x_i - x_j|| of listed pairs: i in `first`, j in `second`, two tensors of one shape.
+def paired_distances(
+    x: Tensor, first: Tensor, second: Tensor, y: Tensor | None = None, *, squared: bool = False
+) -> Tensor:
+    """||x_i - y_j|| of listed pairs: i in `first`, j in `second`, two tensors of one shape.
+
+    y = x where it is left out. squared: their squares.
 
     >>> x = torch.tensor([[0.0], [3.0], [5.0]])
     >>> paired_distances(x, torch.tensor([0, 0]), torch.tensor([1, 2]))
     tensor([3., 5.])
     """
-    if first.numel() * x.shape[1] > 2 * len(x) ** 2 and not is_traced(x):
-        return euclidean_distances(x).take(first * len(x) + second)  # a table is smaller
-    return safe_sqrt((_rows(x, first) - _rows(x, second)).square().sum(-1))
+    other = x if y is None else y
+    root = (lambda squares: squares) if squared else safe_sqrt
+    if first.numel() * x.shape[1] > 2 * len(x) * len(other) and not is_traced(x):
+        table = root(squared_distances(x, y))  # is smaller than the differences
+        return table.take(first * len(other) + second)
+    return root((_rows(x, first) - _rows(other, second)).square().sum(-1))
+
+
+def cosines(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """Cosines of the rows of x and of y, (rows of x, rows of y); y = x where it is left out.
+
+    >>> cosines(torch.tensor([[2.0, 0.0], [3.0, 4.0]]))
+    tensor([[1.0000, 0.6000],
+            [0.6000, 1.0000]])
+    """
+    x = unit(x)
+    return x @ (x if y is None else unit(y)).T
 
 
 def fill_diagonal(matrix: Tensor, value: float) -> Tensor:
-    """A square matrix with another diagonal, which has no gradient.
+    """A matrix with another diagonal, which has no gradient.
 
     >>> fill_diagonal(torch.ones(2, 2), 0.0)
     tensor([[0., 1.],
             [1., 0.]])
     """
-    return matrix.diagonal_scatter(matrix.new_full((len(matrix),), value))
+    return matrix.diagonal_scatter(matrix.new_full((min(matrix.shape),), value))
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:

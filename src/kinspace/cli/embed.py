@@ -13,9 +13,12 @@ from kinspace.cli.progress import progress
 from kinspace.cli.sources import (
     BackboneOption,
     BackboneWeights,
+    LabelColumn,
+    PathColumn,
     RunOrData,
     SkipBadPictures,
     Unlabeled,
+    column_names,
     load_pictures,
 )
 
@@ -30,6 +33,8 @@ def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
     backbone: BackboneOption = None,
     weights: BackboneWeights = None,
     unlabeled: Unlabeled = False,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
     shard: Annotated[
         int, typer.Option(min=1, help="Pictures per shard; finished shards are kept on disk.")
@@ -40,14 +45,21 @@ def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Embed pictures into a table of vectors, classes and names.
 
-    No run is needed with --backbone: the first argument is then DATA. If interrupted, the same
-    command continues after the last finished shard. Under torchrun the processes share the work.
+    A pretrained backbone (--backbone) needs no run: the first argument is then DATA. If
+    interrupted, the same command continues after the last finished shard. Under torchrun the
+    processes share the work.
     """
     with user_errors(), progress("embedding") as display:
         model, pictures = model_and_pictures(source, data, backbone)
         from kinspace.inference import embed_to_file, load
 
-        dataset = load_pictures(pictures, display, unlabeled=unlabeled, skip_bad=skip_bad)
+        dataset = load_pictures(
+            pictures,
+            display,
+            unlabeled=unlabeled,
+            skip_bad=skip_bad,
+            columns=column_names(path_column, label_column),
+        )
         table = embed_to_file(
             load(model, device, weights=weights),
             dataset,

@@ -12,10 +12,13 @@ from kinspace.cli.progress import progress
 from kinspace.cli.sources import (
     BackboneOption,
     BackboneWeights,
+    LabelColumn,
+    PathColumn,
     RunOrData,
     RunOut,
     SkipBadPictures,
     Unlabeled,
+    column_names,
     load_pictures,
     open_run_or_backbone,
 )
@@ -39,10 +42,26 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     weights: BackboneWeights = None,
     out: RunOut = None,
     unlabeled: Unlabeled = False,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace the gallery there is, and all that was added."),
+    ] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild", help="Build the index anew from the vectors of the gallery there is."
+        ),
+    ] = False,
     search: Annotated[
-        str, typer.Option("--backend", help="Search with exact, faiss or milvus.")
-    ] = "exact",
+        str | None,
+        typer.Option(
+            "--backend",
+            help="Search with exact, faiss or milvus. Default: exact; with --rebuild as before.",
+        ),
+    ] = None,
     kind: Annotated[
         str | None, typer.Option(help="Index type, with --backend faiss: hnsw or ivf_pq.")
     ] = None,
@@ -70,14 +89,14 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     training.
     """
     with user_errors():
-        options = _backend_options(search, {"kind": kind, "uri": uri, "name": name})
-        from kinspace._core.checks import plural
+        options = _backend_options(search or "exact", {"kind": kind, "uri": uri, "name": name})
         from kinspace.evaluation.thresholds import DEFAULT_STRANGERS
-        from kinspace.inference import gallery_recall, index_run
+        from kinspace.inference import index_run, rebuild_index
 
         with progress("embedding") as display:
             if backbone is not None and data is not None:
                 raise ValueError(f"DATA: expected one with --backbone, got {source!r} and {data!r}")
+            columns = column_names(path_column, label_column)
             run = open_run_or_backbone(
                 source,
                 display,
@@ -85,29 +104,48 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 weights=weights,
                 out=out,
                 unlabeled=unlabeled,
+                columns=columns if backbone is not None else None,
                 skip_bad=skip_bad,
                 device=device,
             )
-            pictures = data and load_pictures(data, display, unlabeled=unlabeled, skip_bad=skip_bad)
+            if rebuild:
+                if data is not None or replace:
+                    raise ValueError("--rebuild: expected without DATA and without --replace")
+                display.status("building the index")
+                model = rebuild_index(run, backend=search, options=options, device=device)
+                _print_gallery(model)
+                return
+            pictures = data and load_pictures(
+                data, display, unlabeled=unlabeled, skip_bad=skip_bad, columns=columns
+            )
             model = index_run(
                 run,
                 pictures,
-                backend=search,
+                backend=search or "exact",
                 options=options,
+                replace_gallery=replace,
                 device=device,
                 progress=display.count,
                 batch_size=batch,
                 workers=workers,
                 strangers=DEFAULT_STRANGERS if strangers is None else strangers,
             )
-        count = plural(len(model.table), "picture")
-        typer.echo(f"{run.folder}: a gallery of {count}, searched by {search}")
-        if search != "exact":
-            recall, queries = gallery_recall(model)
-            typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")
+        _print_gallery(model)
         print_thresholds(model)
         if backbone is not None:
             typer.echo(f"next: kinspace serve {run.folder}")
+
+
+def _print_gallery(model: EmbeddingModel) -> None:
+    from kinspace._core.checks import plural
+    from kinspace.inference import gallery_recall
+
+    assert model.gallery is not None
+    backend, count = model.gallery.backend, plural(len(model.table), "picture")
+    typer.echo(f"{model.folder}: a gallery of {count}, searched by {backend}")
+    if backend != "exact":
+        recall, queries = gallery_recall(model)
+        typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")
 
 
 def _backend_options(backend: str, given: dict[str, str | None]) -> dict[str, Any]:

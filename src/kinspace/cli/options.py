@@ -16,10 +16,13 @@ __all__ = [
     "Baselines",
     "BatchSize",
     "Cache",
+    "CsvOut",
     "Data",
     "Device",
     "EvaluatedData",
+    "GalleryClass",
     "GalleryData",
+    "GalleryPictures",
     "ImageBatch",
     "IndexedRun",
     "Json",
@@ -65,6 +68,18 @@ GalleryData = Annotated[
     typer.Argument(metavar="DATA", help="Data of the gallery's pictures. Default: the run's data."),
 ]
 
+GalleryPictures = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PICTURE...", help="Ids (see kinspace list) or files of pictures."),
+]
+GalleryClass = Annotated[
+    str | None, typer.Option("--class", metavar="NAME", help="All pictures of this class.")
+]
+
+CsvOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="CSV file to write. Default: the terminal.")
+]
+
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda or cuda:1. Default: a GPU if there is one.")
 ]
@@ -95,7 +110,9 @@ BatchSize = Annotated[
 ]
 Split = Annotated[
     str | None,
-    typer.Option(help="zero_shot, official, stratified or all. Default: the recipe's."),
+    typer.Option(
+        help="auto, random_classes, zero_shot, official, stratified or all. Default: the recipe's."
+    ),
 ]
 Precision = Annotated[
     str | None, typer.Option(help="float32, bf16 or fp16. Default: bf16 on a GPU, else float32.")

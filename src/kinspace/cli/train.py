@@ -62,8 +62,8 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         float | None,
         typer.Option(
             min=0.0,
-            help="Steps of the search for rate and length, in trainings; 0: no search. Default: "
-            "3, or 0 with --steps or a learning rate.",
+            help="Steps of the search for learning rate and length, in trainings; 0: no search. "
+            "Default: 3, or 0 with --steps or a learning rate.",
         ),
     ] = None,
     steps: Steps = None,
@@ -76,6 +76,12 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         Path | None, typer.Option(help="Run folder. Default: runs/DATA-METHOD-NUMBER.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    final: Annotated[
+        bool,
+        typer.Option(
+            "--final", help="Then train on all classes too, in RUN/final: the model to use."
+        ),
+    ] = False,
     split: Split = None,
     seed: Seed = 0,
     device: Device = None,
@@ -88,7 +94,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
     ] = 10,
     keep_every: Annotated[
         int | None,
-        typer.Option(min=1, help="Keep the weights of every so many steps in RUN/checkpoints."),
+        typer.Option(
+            min=1, help="Steps between weights kept in RUN/checkpoints. Default: none kept."
+        ),
     ] = None,
     skip_bad: SkipBad = False,
     baselines: Baselines = True,
@@ -102,9 +110,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Train a model on labeled pictures and evaluate it on unseen classes.
 
-    Learning rate and number of steps are chosen on training classes that are held out, among them
-    the backbone as it is: what no training improves is kept. --steps, a learning rate or --budget 0
-    leaves the search out.
+    The learning rate and the number of steps are chosen on held-out training classes. If no
+    training is better there than the backbone as it is, the backbone is kept. --steps, a learning
+    rate or --budget 0 skips this search.
 
     Ctrl-C saves a checkpoint; continue with --resume RUN. A loss that is NaN or infinite ends the
     run with exit code 2.
@@ -126,7 +134,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 | {"--batch": batch, "--micro-batch": micro_batch, "--out": out}
                 | {"--split": split, "--precision": precision}
             )
-            run = resume_training(resume, data, device=device, workers=workers, quiet=quiet)
+            run = resume_training(
+                resume, data, final=final, device=device, workers=workers, quiet=quiet
+            )
         elif data is None:
             raise ValueError("DATA: expected a folder, a table, an archive or a name")
         else:
@@ -140,6 +150,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                     regularizers=regularizer,
                 ),
                 out=out,
+                final=final,
                 micro_batch=micro_batch,
                 split=split,
                 seed=seed,
@@ -187,10 +198,14 @@ def print_results(run: Run) -> None:
     if measures:
         console.print(table)
     selection = run.selection
-    said = [*run.verdict]
+    lines = [*run.verdict]
     if selection is not None and selection["trained"]:
-        said.append(selection["reason"])
-    said.append(f"run folder: {run.folder}")
-    said.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
-    for line in said:
+        lines.append(selection["reason"])
+    lines.append(f"run folder: {run.folder}")
+    if results.get("selected") and run.about["split"] != "all":
+        lines.append(
+            f"to train on the test classes too: kinspace train --resume {run.folder} --final"
+        )
+    lines.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
+    for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

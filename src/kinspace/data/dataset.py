@@ -56,6 +56,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
 
     parts: for each picture the official part it is in ("train", "test", "query", "gallery", ...).
     parents: for each class the number of its group in parent_names (genus, product kind).
+    standard: a published or built-in set, of which papers train on the first half of the classes.
 
     >>> import numpy as np
     >>> from kinspace.data.pictures import ArrayPictures
@@ -76,6 +77,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     parents: tuple[int, ...] | None = None
     parent_names: tuple[str, ...] = ()
     name: str = "pictures"
+    standard: bool = False
     transform: Callable[[Image.Image], Any] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Evaluate a run, or vectors from anywhere.
+"""Evaluate a run, or vectors from any source.
 
 found = evaluate("runs/moths-nra-1")
 found = evaluate("vectors.npz")
@@ -38,7 +38,7 @@ class EvaluateOptions(TypedDict, total=False):
 
     metric: "cosine" or "euclidean". seed: of what is drawn at random. name: in the result, by
     default that of the folder or file. device: by default a run is embedded on a GPU if there is
-    one, and everything is measured on the CPU. fmr: the false-match rate wanted. model: for a run
+    one, and everything is measured on the CPU. fmr: the target false-match rate. model: for a run
     with a module of your own, one like it. status: called with each step.
     """
 

@@ -1,4 +1,4 @@
-"""A model at work: encode, compare, search, classify, add.
+"""A trained model or a pretrained backbone: encode, compare, search, classify, add.
 
 Only JSON and safetensors of a run folder are read: no file can run code.
 """
@@ -40,7 +40,7 @@ from kinspace.models.inference_network import inference_network
 from kinspace.models.weights import take_weights
 from kinspace.run import Run, open_run
 from kinspace.search import Index, Where
-from kinspace.search.class_votes import Added, Neighbor, Verdict, decide
+from kinspace.search.class_votes import Added, Neighbor, Verdict, decide, nearest_class
 from kinspace.search.gallery import FILE, Gallery
 from kinspace.training.embedding import mean_over_views
 from kinspace.training.run_folder import read_checkpoint
@@ -56,8 +56,8 @@ class EmbeddingModel:
 
     folder: None for a backbone. module: the network. about: what run.json says. settings: what
     becomes of a picture before the network, None where the model takes tensors. views: with more
-    than one (`test.views`) a vector is the mean over so many crops of its picture, the same for
-    all. thresholds: None before `kinspace index`.
+    than one (`test.views`) a vector is the mean over this number of crops of its picture, the same
+    for all. thresholds: None before `kinspace index`.
 
     >>> import kinspace
     >>> model = kinspace.load("runs/moths-nra-1")  # doctest: +SKIP
@@ -147,7 +147,7 @@ class EmbeddingModel:
 
         images: paths, PIL images, uint8 arrays (height, width, 3) or tensors (3, height, width).
         Floating point tensors go into the network as they are, as one view.
-        device: the network goes there first, and stays; None: it is where it should be. progress:
+        device: the network goes there first, and stays; None: it stays where it is. progress:
         a bar on the terminal. A whole data set is better given to `kinspace embed`. On a CPU many
         pictures go through a faster network of the same numbers
         (`kinspace.models.inference_network`).
@@ -333,7 +333,8 @@ class EmbeddingModel:
 
         labels: the class name of each picture, or one for all; None where the gallery has no
         classes. Says for each class which other one is nearest and whether the two are confusable.
-        The first pictures given to a backbone are its gallery. `save_gallery` makes it lasting.
+        In a run folder the pictures are on the disk when this returns, in the journal of the
+        gallery. The first pictures given to a backbone are its gallery.
         """
         asked = as_list(images, pictures=self.settings is not None)
         names = None if labels is None else _class_names(labels, len(asked))
@@ -348,14 +349,39 @@ class EmbeddingModel:
             return [Added(name, n, True, None, None, None) for name, n in counts.items()]
         return self._gallery().add(self.encode(asked), names, paths, self.thresholds)
 
+    def nearest_classes(
+        self, before: EmbeddingTable, vectors: NDArray[Any], names: Sequence[str]
+    ) -> tuple[Added, ...]:
+        """What vectors with class names add to a gallery, by class; see `Added`."""
+        classes = np.array(names)
+        return tuple(
+            nearest_class(before, name, vectors[classes == name], self.thresholds)
+            for name in dict.fromkeys(names)
+        )
+
+    def remove(self, pictures: Sequence[str | int]) -> int:
+        """Take pictures out of the gallery, by id, row or file; returns how many there were."""
+        return self._gallery().remove(self._gallery().find(pictures))
+
+    def relabel(self, pictures: Sequence[str | int], class_name: str) -> int:
+        """Give pictures of the gallery another class, or a new one; returns how many changed."""
+        return self._gallery().relabel(self._gallery().find(pictures), class_name)
+
     def save_gallery(self) -> None:
-        """Write the gallery and its thresholds, with what was added, to the run folder."""
-        folder = self.run.folder
-        self._gallery().save(folder)
+        """Write the gallery to the run folder as one file, with what its journal has.
+
+        Its thresholds are written too.
+        """
+        self._gallery().save(self.run.folder)
+        self.save_thresholds()
+
+    def save_thresholds(self) -> None:
+        """Write the thresholds to the run folder, or remove the file where there are none."""
+        file = self.run.folder / THRESHOLDS
         if self.thresholds is None:
-            (folder / THRESHOLDS).unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
         else:
-            self.thresholds.save(folder / THRESHOLDS)
+            self.thresholds.save(file)
 
     def _one(self, image: Any) -> NDArray[np.float32]:
         vectors = self.encode(image)
@@ -410,7 +436,11 @@ def load(
 
 
 def open_model(
-    run: Run, device: str | torch.device | None = None, module: nn.Module | None = None
+    run: Run,
+    device: str | torch.device | None = None,
+    module: nn.Module | None = None,
+    *,
+    with_gallery: bool = True,
 ) -> EmbeddingModel:
     """What `Run.model` returns."""
     about, folder, place = run.about, run.folder, pick_device(device)
@@ -429,7 +459,7 @@ def open_model(
         settings,
         place,
         Thresholds.load(thresholds) if thresholds.exists() else None,
-        Gallery.load(folder, place) if (folder / FILE).exists() else None,
+        Gallery.load(folder, place) if with_gallery and (folder / FILE).exists() else None,
         about["recipe"].get("test", {}).get("views", 1),
     )
 
@@ -471,7 +501,7 @@ def _new_module(config: Any, folder: Path) -> nn.Module:
 
 
 def _class_names(labels: str | Sequence[str], count: int) -> list[str]:
-    """A class name for each of so many pictures."""
+    """A class name for each of `count` pictures."""
     names = [labels] * count if isinstance(labels, str) else list(labels)
     if len(names) != count or not all(isinstance(name, str) and name for name in names):
         raise ValueError(

@@ -1,4 +1,16 @@
-"""Losses: a function and, beside it in the same file, a module. `LOSSES` maps names to modules."""
+"""Losses: a function and, beside it in the same file, a module. `LOSSES` maps names to modules.
+
+Losses of pairs and triplets take a reference, to which the samples of the batch are then compared:
+a memory of earlier batches, a gallery, the vectors of a teacher, a second view.
+
+- reference (rows, dim) and reference_labels (rows,): every row of the embeddings is an anchor, and
+  all positives and negatives are rows of the reference. Nothing is left out as "itself".
+- includes_batch: the reference begins with the batch itself, and no sample is its own positive.
+
+Triplet, contrastive and margin loss take chosen pairs (P, 2) or triplets (T, 3), rows of indices as
+miners return them: anchors are rows of the embeddings, the others of the reference where there is
+one.
+"""
 
 from torch import nn
 
@@ -11,6 +23,7 @@ from kinspace.losses.class_centers import ClassCenters, update_centers
 from kinspace.losses.cluster_nca import ClusterNCA, cluster_nca_loss
 from kinspace.losses.clustering import Clustering, clustering_loss
 from kinspace.losses.contrastive import Contrastive, contrastive_loss
+from kinspace.losses.cross_batch_memory import CrossBatchMemory
 from kinspace.losses.fixed_margin import FixedMargin, fixed_margin_loss
 from kinspace.losses.hdc import HDC, hdc_loss
 from kinspace.losses.hierarchical_triplet import (
@@ -54,6 +67,7 @@ __all__ = [
     "ClusterNCA",
     "Clustering",
     "Contrastive",
+    "CrossBatchMemory",
     "FixedMargin",
     "HierarchicalTriplet",
     "Histogram",

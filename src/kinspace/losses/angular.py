@@ -3,8 +3,9 @@
     L = mean_a log(1 + sum_{n: y_n != y_a} exp(4 t (x_a + x_p) . x_n - 2 (1 + t) x_a . x_p))
     t = tan(degrees)^2
 
-p is the next sample of a's class in batch order (cyclic). A sample alone in its class has term 0
-and still counts in the mean. The embeddings are used as given; the paper normalizes them.
+p is the next sample of a's class in batch order (cyclic); in a reference, the one that N-pair
+takes. A sample alone in its class has term 0 and still counts in the mean. The embeddings are used
+as given; the paper normalizes them.
 
 Wang et al., Deep metric learning with angular loss, ICCV 2017.
 """
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
 
 __all__ = ["Angular", "angular_loss"]
@@ -26,7 +27,14 @@ __all__ = ["Angular", "angular_loss"]
 
 @full_precision
 def angular_loss(
-    embeddings: Tensor, labels: Tensor, *, degrees: float = 45.0, reduction: str = "mean"
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    degrees: float = 45.0,
+    reduction: str = "mean",
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """Angular loss (module docstring).
 
@@ -37,15 +45,15 @@ def angular_loss(
     >>> angular_loss(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.0360)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.choice("reduction", reduction, REDUCTIONS)
     degrees = _acute(degrees)
     radians = degrees * (math.pi / 180)
     tangent = (radians.tan() if isinstance(radians, Tensor) else math.tan(radians)) ** 2
-    index = ClassIndex(labels)
+    others = embeddings if reference is None else reference
     partner, paired = index.following
-    positives = embeddings[partner]
-    negative = 4 * tangent * (embeddings + positives) @ embeddings.T  # (batch, batch)
+    positives = others[partner]
+    negative = 4 * tangent * (embeddings + positives) @ others.T  # (batch, batch)
     positive = 2 * (1 + tangent) * (embeddings * positives).sum(1)
     terms = log1p_sum_exp(negative - positive[:, None], index.different)
     return reduce(terms.masked_fill(~paired, 0.0), reduction)
@@ -70,8 +78,24 @@ class Angular(nn.Module):
         self.degrees = _acute(degrees)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return angular_loss(embeddings, labels, degrees=self.degrees, reduction=self.reduction)
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
+        return angular_loss(
+            embeddings,
+            labels,
+            degrees=self.degrees,
+            reduction=self.reduction,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
+        )
 
     def extra_repr(self) -> str:
         return options_repr(self, "degrees", "reduction")

@@ -17,21 +17,24 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
-from kinspace._core.vectors import unit
+from kinspace._core.vectors import cosines
 
 __all__ = ["Circle", "circle_loss"]
 
 
 @full_precision
-def circle_loss(
+def circle_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Tensor,
     *,
     margin: float = 0.25,
     scale: float = 256.0,
     reduction: str = "mean",
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """Circle loss (module docstring).
 
@@ -42,18 +45,17 @@ def circle_loss(
     >>> circle_loss(x, torch.tensor([0, 0, 1, 1]), scale=16.0)
     tensor(0.2395)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.number("margin", margin)
     checks.positive("scale", scale)
     checks.choice("reduction", reduction, REDUCTIONS)
-    x, index = unit(embeddings), ClassIndex(labels)
-    cosines = x @ x.T  # (batch, batch)
+    similarity = cosines(embeddings, reference)  # (batch, batch)
     members, positive = index.positives  # (batch, largest class)
-    near = cosines.gather(1, members)
+    near = similarity.gather(1, members)
     pull_weight = (1 + margin - near.detach()).relu()
-    push_weight = (cosines.detach() + margin).relu()
+    push_weight = (similarity.detach() + margin).relu()
     pull = log_sum_exp(-scale * pull_weight * (near - (1 - margin)), positive)
-    push = log_sum_exp(scale * push_weight * (cosines - margin), index.different)
+    push = log_sum_exp(scale * push_weight * (similarity - margin), index.different)
     terms = functional.softplus(pull + push, threshold=LINEAR)  # 0 where either sum is empty
     return reduce(terms, reduction, (positive.any(1) & index.different.any(1)).sum())
 
@@ -73,9 +75,24 @@ class Circle(nn.Module):
         self.scale = checks.positive("scale", scale)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
         return circle_loss(
-            embeddings, labels, margin=self.margin, scale=self.scale, reduction=self.reduction
+            embeddings,
+            labels,
+            margin=self.margin,
+            scale=self.scale,
+            reduction=self.reduction,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
         )
 
     def extra_repr(self) -> str:

@@ -15,15 +15,23 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import full_precision
-from kinspace._core.vectors import fill_diagonal, unit
+from kinspace._core.vectors import cosines, fill_diagonal
 
 __all__ = ["Histogram", "histogram_loss"]
 
 
 @full_precision
-def histogram_loss(embeddings: Tensor, labels: Tensor, *, bins: int = 101) -> Tensor:
+def histogram_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    bins: int = 101,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
+) -> Tensor:
     """Histogram loss (module docstring).
 
     The positives have cosines 0 and 0.6, the negatives 0.8, 0, 0.6 and 1, all on nodes: of the
@@ -34,22 +42,23 @@ def histogram_loss(embeddings: Tensor, labels: Tensor, *, bins: int = 101) -> Te
     >>> histogram_loss(x, torch.tensor([0, 0, 1, 1]), bins=11)
     tensor(0.8750)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.integer("bins", bins, at_least=2)
-    x = unit(embeddings)
-    places = (x @ x.T + 1) * ((bins - 1) / 2)  # (batch, batch), in units of nodes
-    same = fill_diagonal(ClassIndex(labels).same, False)
+    similarity = cosines(embeddings, reference)
+    places = (similarity + 1) * ((bins - 1) / 2)  # (batch, batch), in units of nodes
+    same = fill_diagonal(index.same, False) if index.excludes_itself else index.same
     # Two histograms side by side in one row a sample: nodes of same pairs, then of different ones.
     # Summing them up row by row keeps the adds of one row from waiting for another's.
     node = places.detach().floor().clamp(0, bins - 2)
     share = places - node
     slot = node.long() + bins * (~same)
-    slot = fill_diagonal(slot, 2 * bins)  # a slot apart
-    counts = places.new_zeros(len(x), 2 * bins + 2)
+    if index.excludes_itself:
+        slot = fill_diagonal(slot, 2 * bins)  # a slot apart
+    counts = places.new_zeros(len(places), 2 * bins + 2)
     counts = counts.scatter_add(1, slot, 1 - share).scatter_add(1, slot + 1, share).sum(0)
     positive, negative = counts[:bins], counts[bins : 2 * bins]
     pairs = same.sum()
-    others = len(x) * (len(x) - 1) - pairs
+    others = index.comparisons - pairs
     overlap = (negative * positive.cumsum(0)).sum()
     # One division by each count: their product overflows no float, but may an int.
     return overlap / pairs.clamp(min=1) / others.clamp(min=1)
@@ -66,8 +75,23 @@ class Histogram(nn.Module):
         super().__init__()
         self.bins = checks.integer("bins", bins, at_least=2)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return histogram_loss(embeddings, labels, bins=self.bins)
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
+        return histogram_loss(
+            embeddings,
+            labels,
+            bins=self.bins,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
+        )
 
     def extra_repr(self) -> str:
         return options_repr(self, "bins")

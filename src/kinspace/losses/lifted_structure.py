@@ -5,7 +5,8 @@
 
 P: unordered pairs of one class; D the plain distance, m the margin. The inner sums belong to the
 samples, not to the pairs: with q_i = log sum_{k: y_k != y_i} exp(m - D_ik) the logarithm is that of
-exp(q_i) + exp(q_j), and the whole takes O(N^2).
+exp(q_i) + exp(q_j), and the whole takes O(N^2). With a reference the negatives are those of the
+anchor i alone, J_ij = q_i + D_ij, and L is half the mean of their squares over its pairs.
 
 Oh Song et al., Deep metric learning via lifted structured feature embedding, CVPR 2016; NRA paper
 Eq. 3.
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import full_precision, log_sum_exp
 from kinspace._core.vectors import euclidean_distances
 
@@ -26,7 +27,15 @@ __all__ = ["LiftedStructure", "lifted_structure_loss"]
 
 
 @full_precision
-def lifted_structure_loss(embeddings: Tensor, labels: Tensor, *, margin: float = 1.0) -> Tensor:
+def lifted_structure_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 1.0,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
+) -> Tensor:
     """Lifted structure loss (module docstring).
 
     One pair at distance 1 with negatives at 2 and 1: log(e^-1 + e^0) + 1 = 1.3133.
@@ -35,13 +44,15 @@ def lifted_structure_loss(embeddings: Tensor, labels: Tensor, *, margin: float =
     >>> lifted_structure_loss(x, torch.tensor([0, 0, 1]))
     tensor(0.8623)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.number("margin", margin)
-    index = ClassIndex(labels)
-    distances = euclidean_distances(embeddings)  # (batch, batch)
+    distances = euclidean_distances(embeddings, reference)  # (batch, batch)
     push = log_sum_exp(margin - distances, index.different)  # q, (batch,)
     members, positive = index.positives  # (batch, largest class); each pair appears twice
-    bound = torch.logaddexp(push[:, None], push[members]) + distances.gather(1, members)
+    both = push[:, None]
+    if reference is None:
+        both = torch.logaddexp(both, push[members])
+    bound = both + distances.gather(1, members)
     hinges = bound.relu().masked_fill(~positive, 0.0)
     return hinges.square().sum() / (2 * positive.sum().clamp(min=1))
 
@@ -57,8 +68,23 @@ class LiftedStructure(nn.Module):
         super().__init__()
         self.margin = checks.number("margin", margin)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return lifted_structure_loss(embeddings, labels, margin=self.margin)
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
+        return lifted_structure_loss(
+            embeddings,
+            labels,
+            margin=self.margin,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
+        )
 
     def extra_repr(self) -> str:
         return options_repr(self, "margin")

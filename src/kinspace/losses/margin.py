@@ -15,9 +15,14 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import (
+    checked_tuples,
+    chosen_pairs,
+    compared,
+    given_triplets,
+)
 from kinspace._core.rng import StepGenerator
-from kinspace._core.tensor_ops import full_precision, is_traced, upcast_half
+from kinspace._core.tensor_ops import full_precision, upcast_half
 from kinspace._core.vectors import paired_distances, unit
 from kinspace.miners.distance_weighted import drawn_triplets
 
@@ -26,11 +31,17 @@ __all__ = ["Margin", "margin_loss"]
 
 @full_precision
 def margin_loss(
-    embeddings: Tensor, triplets: Tensor, *, margin: float = 0.2, boundary: float | Tensor = 1.2
+    embeddings: Tensor,
+    triplets: Tensor,
+    *,
+    margin: float = 0.2,
+    boundary: float | Tensor = 1.2,
+    reference: Tensor | None = None,
 ) -> Tensor:
     """Margin loss (module docstring) on triplets (T, 3) of indices: anchor, positive, negative.
 
     boundary: one number, or a tensor with one entry a triplet, which is differentiated.
+    reference: what positives and negatives are rows of, where that is not the batch.
 
     Positive at 1.5, negative at 1: 0.5 + 0.4 over two active terms.
 
@@ -40,7 +51,10 @@ def margin_loss(
     """
     checks.vectors("embeddings", embeddings)
     checks.number("margin", margin)
-    triplets = _checked_triplets(triplets, embeddings)
+    if reference is not None:
+        reference = checks.matching_rows("reference", reference, embeddings)
+    sizes = len(embeddings), len(embeddings if reference is None else reference)
+    triplets = checked_tuples("triplets", triplets, 3, sizes)
     if not isinstance(boundary, Tensor) or not boundary.ndim:
         checks.number("boundary", boundary)
     elif boundary.shape != triplets.shape[:1]:
@@ -48,7 +62,7 @@ def margin_loss(
             f"boundary: expected a number or shape ({len(triplets)},), one entry a triplet, "
             f"got {tuple(boundary.shape)}"
         )
-    return _loss(embeddings, triplets, boundary, margin)
+    return _loss(embeddings, triplets, boundary, margin, reference=reference)
 
 
 @full_precision
@@ -58,30 +72,31 @@ def _loss(
     boundary: float | Tensor,
     margin: float,
     counts: Tensor | None = None,
+    reference: Tensor | None = None,
 ) -> Tensor:
     """The loss on the triplets that count, (T,); on all of them where that is left out."""
     anchor, positive, negative = triplets.unbind(1)
-    pull = (paired_distances(x, anchor, positive) - boundary + margin).relu()
-    push = (boundary - paired_distances(x, anchor, negative) + margin).relu()
+    pull = (paired_distances(x, anchor, positive, reference) - boundary + margin).relu()
+    push = (boundary - paired_distances(x, anchor, negative, reference) + margin).relu()
     if counts is not None:
         pull, push = pull.masked_fill(~counts, 0.0), push.masked_fill(~counts, 0.0)
     active = (pull > 0).sum() + (push > 0).sum()
     return (pull + push).sum() / active.clamp(min=1)
 
 
-def _checked_triplets(triplets: Tensor, embeddings: Tensor) -> Tensor:
-    if not isinstance(triplets, Tensor) or triplets.ndim != 2 or triplets.shape[1] != 3:
-        came = tuple(triplets.shape) if isinstance(triplets, Tensor) else type(triplets).__name__
-        raise ValueError(f"triplets: expected a tensor of shape (T, 3), got {came}")
-    if triplets.is_floating_point() or triplets.dtype == torch.bool:
-        raise ValueError(f"triplets: expected integers, got {triplets.dtype}")
-    if len(triplets) and triplets.is_cpu and not is_traced(triplets):
-        low, high = (int(end) for end in triplets.aminmax())
-        if low < 0 or high >= len(embeddings):
-            raise ValueError(
-                f"triplets: expected indices in 0..{len(embeddings) - 1}, got {low}..{high}"
-            )
-    return triplets.long()
+@full_precision
+def _loss_of_pairs(
+    x: Tensor,
+    reference: Tensor | None,
+    pairs: tuple[Tensor, Tensor, Tensor],
+    boundary: Tensor,
+    margin: float,
+) -> Tensor:
+    """The same on pairs, each a pull or a push."""
+    first, second, same = pairs
+    beyond = paired_distances(x, first, second, reference) - boundary
+    hinges = (torch.where(same, beyond, -beyond) + margin).relu()  # (P,)
+    return hinges.sum() / (hinges > 0).sum().clamp(min=1)
 
 
 class Margin(nn.Module):
@@ -120,17 +135,36 @@ class Margin(nn.Module):
         boundary = float(checks.number("boundary", boundary))
         self.boundary = nn.Parameter(torch.full((num_classes,), boundary))
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        labels = checks.labels(embeddings, labels, len(self.boundary))
-        x = unit(upcast_half(embeddings))
-        triplets, counts = drawn_triplets(
-            x, ClassIndex(labels), self.rng(x.device), self.cutoff, self.nonzero_cutoff
-        )
-        boundary = self.boundary.to(x.dtype).index_select(0, labels)  # (batch,)
-        own = boundary.index_select(0, triplets[:, 0])  # (T,)
-        loss = _loss(x, triplets, own, self.margin, counts)
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        pairs: Tensor | None = None,
+        triplets: Tensor | None = None,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
+        checks.labels(embeddings, labels, len(self.boundary))
+        x = upcast_half(embeddings)
+        reference, index = compared(x, labels, reference, reference_labels, includes_batch)
+        x, other = unit(x), None if reference is None else unit(reference)
+        boundary = self.boundary.to(x.dtype).index_select(0, index.labels)  # (batch,)
         penalty: Tensor = self.boundary_weight * boundary.mean()
-        return loss + penalty
+        if pairs is not None and triplets is None:
+            chosen = chosen_pairs(pairs, index)
+            own = boundary.index_select(0, chosen[0])  # (P,)
+            return _loss_of_pairs(x, other, chosen, own, self.margin) + penalty
+        triplets = given_triplets(pairs, triplets, index)
+        counts = None
+        if triplets is None:
+            rng = self.rng(x.device)
+            triplets, counts = drawn_triplets(
+                x, index, rng, self.cutoff, self.nonzero_cutoff, other
+            )
+        own = boundary.index_select(0, triplets[:, 0])  # (T,)
+        return _loss(x, triplets, own, self.margin, counts, other) + penalty
 
     def extra_repr(self) -> str:
         return options_repr(self, "margin", "boundary_weight", "cutoff", "nonzero_cutoff")

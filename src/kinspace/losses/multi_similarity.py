@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
-from kinspace._core.vectors import unit
+from kinspace._core.vectors import cosines
 from kinspace.miners.multi_similarity import informative_pairs
 
 __all__ = ["MultiSimilarity", "multi_similarity_loss"]
 
 
 @full_precision
-def multi_similarity_loss(
+def multi_similarity_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Tensor,
     *,
@@ -34,6 +34,9 @@ def multi_similarity_loss(
     base: float = 0.5,
     mining_margin: float | None = 0.1,
     reduction: str = "mean",
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """Multi-similarity loss (module docstring).
 
@@ -46,15 +49,14 @@ def multi_similarity_loss(
     >>> multi_similarity_loss(x, labels, beta=1.0, base=0.0, mining_margin=None)
     tensor(1.1621)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     _check_options(alpha, beta, base, mining_margin)
     checks.choice("reduction", reduction, REDUCTIONS)
-    x, index = unit(embeddings), ClassIndex(labels)
-    cosines = x @ x.T  # (batch, batch)
-    positives, negatives = informative_pairs(cosines.detach(), index, mining_margin)
-    near = cosines.gather(1, index.positives[0])  # (batch, largest class)
+    similarity = cosines(embeddings, reference)  # (batch, batch)
+    positives, negatives = informative_pairs(similarity.detach(), index, mining_margin)
+    near = similarity.gather(1, index.positives[0])  # (batch, largest class)
     pull = log1p_sum_exp(-alpha * (near - base), positives) / alpha
-    push = log1p_sum_exp(beta * (cosines - base), negatives) / beta
+    push = log1p_sum_exp(beta * (similarity - base), negatives) / beta
     either_empty = ~(positives.any(1) & negatives.any(1))
     return reduce((pull + push).masked_fill(either_empty, 0.0), reduction)
 
@@ -89,7 +91,15 @@ class MultiSimilarity(nn.Module):
         self.mining_margin = mining_margin
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
         return multi_similarity_loss(
             embeddings,
             labels,
@@ -98,6 +108,9 @@ class MultiSimilarity(nn.Module):
             base=self.base,
             mining_margin=self.mining_margin,
             reduction=self.reduction,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
         )
 
     def extra_repr(self) -> str:

@@ -9,6 +9,9 @@ batch order, and the mean is over the classes that have two, as Sohn prints it:
 
     L = mean_c log(1 + sum_{k != c} exp(a_c . p_k - a_c . p_c)) + w/(2N) sum_i ||x_i||^2
 
+With a reference p_i is in it: the n-th sample of a class has the n-th of that class (cyclic), so
+that a second view of the batch, in its order, has the positives.
+
 The logarithm is the cross-entropy of the positive among the positive and the negatives.
 
 Sohn, Improved deep metric learning with multi-class N-pair loss objective, NIPS 2016; DML-DA
@@ -27,6 +30,7 @@ from torch.nn import functional
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
 
 __all__ = ["NPair", "n_pair_loss"]
@@ -35,13 +39,16 @@ ANCHORS = ("all", "first")
 
 
 @full_precision
-def n_pair_loss(
+def n_pair_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Tensor,
     *,
     norm_weight: float = 0.0,
     anchors: str = "all",
     reduction: str = "mean",
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """N-pair loss (module docstring).
 
@@ -53,32 +60,41 @@ def n_pair_loss(
     >>> n_pair_loss(x, torch.tensor([0, 0, 1, 1]), anchors="first")  # log(1 + 1/e)
     tensor(0.3133)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.number("norm_weight", norm_weight, at_least=0)
     checks.choice("anchors", anchors, ANCHORS)
     checks.choice("reduction", reduction, REDUCTIONS)
-    terms, count = (_all_anchors if anchors == "all" else _first_anchors)(embeddings, labels)
-    value = reduce(terms, reduction, count)
+    if anchors == "all":
+        value = reduce(_all_anchors(embeddings, reference, index), reduction)
+    else:
+        terms, count = _first_anchors(embeddings, reference, index)
+        value = reduce(terms, reduction, count)
     if not isinstance(norm_weight, Tensor) and norm_weight == 0:
         return value
     return value + reduce(norm_weight / 2 * embeddings.square().sum(1), reduction)
 
 
-def _all_anchors(x: Tensor, labels: Tensor) -> tuple[Tensor, int]:
-    """One term a sample, and how many."""
-    index = ClassIndex(labels)
+def _all_anchors(x: Tensor, reference: Tensor | None, index: ClassIndex) -> Tensor:
+    """One term a sample."""
     partner, paired = index.following
+    logits = x @ (x if reference is None else reference).T  # (batch, batch)
     own, _ = index.positives  # (batch, largest class)
-    itself = torch.arange(len(x), device=x.device)[:, None]
-    others = torch.where(own == partner[:, None], itself, own)  # neither negatives nor the positive
-    logits = (x @ x.T).scatter(1, others, -math.inf)  # (batch, batch)
+    if reference is None:
+        itself = torch.arange(len(x), device=x.device)[:, None]
+        others = torch.where(own == partner[:, None], itself, own)  # no negatives, nor the positive
+        logits = logits.scatter(1, others, -math.inf)
+    else:
+        positive = functional.one_hot(partner, len(reference)).bool()
+        logits = logits.masked_fill(index.same & ~positive, -math.inf)
     terms = functional.cross_entropy(logits, partner, reduction="none")
-    return terms.masked_fill(~paired, 0.0), len(x)
+    return terms.masked_fill(~paired, 0.0)
 
 
-def _first_anchors(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _first_anchors(x: Tensor, reference: Tensor | None, index: ClassIndex) -> tuple[Tensor, Tensor]:
     """The terms of the classes at the places of their anchors, and how many classes have one."""
-    first, second, counts = ClassIndex(labels).first_pairs
+    if reference is not None:
+        raise ValueError("anchors: expected 'all' with a reference, got 'first'")
+    first, second, counts = index.first_pairs
     logits = x.index_select(0, first) @ x.index_select(0, second).T  # (classes, classes)
     logits = logits.masked_fill(~counts, torch.finfo(logits.dtype).min)
     own = torch.arange(len(first), device=first.device)
@@ -101,13 +117,24 @@ class NPair(nn.Module):
         self.anchors = checks.choice("anchors", anchors, ANCHORS)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
         return n_pair_loss(
             embeddings,
             labels,
             norm_weight=self.norm_weight,
             anchors=self.anchors,
             reduction=self.reduction,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
         )
 
     def extra_repr(self) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace._core.vectors import squared_distances
 
@@ -23,7 +23,15 @@ __all__ = ["NCA", "nca_loss"]
 
 
 @full_precision
-def nca_loss(embeddings: Tensor, labels: Tensor, *, reduction: str = "mean") -> Tensor:
+def nca_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    reduction: str = "mean",
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
+) -> Tensor:
     """NCA loss (module docstring).
 
     The class-mate at squared distance 1, the other at 4 and 1: mean of log(1 + e^-3), log 2, 0.
@@ -31,13 +39,14 @@ def nca_loss(embeddings: Tensor, labels: Tensor, *, reduction: str = "mean") -> 
     >>> nca_loss(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1]))
     tensor(0.2472)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.choice("reduction", reduction, REDUCTIONS)
-    logits = -squared_distances(embeddings)  # (batch, batch)
+    logits = -squared_distances(embeddings, reference)  # (batch, batch)
     # not the sample itself; a finite number, so that a sample alone has a softmax. Unseen by
     # autograd, which needs no copy for that: the probability there is 0, and so is the gradient
-    logits.detach().diagonal().fill_(torch.finfo(logits.dtype).min)
-    members, positive = ClassIndex(labels).positives  # (batch, largest class)
+    if index.excludes_itself:
+        logits.detach().diagonal().fill_(torch.finfo(logits.dtype).min)
+    members, positive = index.positives  # (batch, largest class)
     log_probability = log_sum_exp(logits.log_softmax(1).gather(1, members), positive)
     return reduce(-log_probability.masked_fill(~positive.any(1), 0.0), reduction)
 
@@ -53,8 +62,23 @@ class NCA(nn.Module):
         super().__init__()
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return nca_loss(embeddings, labels, reduction=self.reduction)
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
+        return nca_loss(
+            embeddings,
+            labels,
+            reduction=self.reduction,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
+        )
 
     def extra_repr(self) -> str:
         return options_repr(self, "reduction")

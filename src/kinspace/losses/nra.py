@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
 from kinspace._core.vectors import fill_diagonal, paired_distances, squared_distances
 
@@ -36,7 +37,7 @@ __all__ = ["NRA", "nra_loss", "rank_statistics"]
 
 
 @full_precision
-def nra_loss(
+def nra_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Tensor,
     *,
@@ -44,6 +45,9 @@ def nra_loss(
     eps: float = 1e-4,
     detach_range: bool = False,
     reduction: str = "mean",
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """NRA loss (module docstring).
 
@@ -55,13 +59,13 @@ def nra_loss(
     >>> nra_loss(x, torch.tensor([0, 0, 1, 1]), alpha=1.0)
     tensor(0.3463)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.number("alpha", alpha, at_least=1)
     checks.positive("eps", eps)
     checks.choice("reduction", reduction, REDUCTIONS)
-    neighbors, squares = _four_neighbors(embeddings, labels)
-    itself = torch.arange(len(labels), device=labels.device)[:, None]
-    distances = paired_distances(embeddings, itself.expand_as(neighbors), neighbors)
+    neighbors, squares = _four_neighbors(embeddings, reference, index)
+    itself = torch.arange(len(neighbors), device=neighbors.device)[:, None]
+    distances = paired_distances(embeddings, itself.expand_as(neighbors), neighbors, reference)
     farthest_positive, nearest_negative, high, low = distances.unbind(1)  # D+, D-, D_max, D_min
     if detach_range:
         low, high = low.detach(), high.detach()
@@ -87,17 +91,21 @@ def _weight(rank: Tensor, alpha: float) -> Tensor:
 
 
 @torch.no_grad()
-def _four_neighbors(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _four_neighbors(
+    embeddings: Tensor, reference: Tensor | None, index: ClassIndex
+) -> tuple[Tensor, Tensor]:
     """Indices of the farthest positive, nearest negative, farthest and nearest other sample.
 
     And their squared distances, infinite where there is no such sample; both (batch, 4).
     """
-    squares = squared_distances(embeddings.detach())
-    same = ClassIndex(labels).same
-    squares = fill_diagonal(squares, -math.inf)  # no positive of itself, and never the farthest
+    squares = squared_distances(embeddings.detach(), reference)
+    same = index.same
+    if index.excludes_itself:
+        squares = fill_diagonal(squares, -math.inf)  # no own positive, and never the farthest
     farthest = squares.max(1)
     positive = squares.masked_fill(~same, -math.inf).max(1)
-    squares = fill_diagonal(squares, math.inf)
+    if index.excludes_itself:
+        squares = fill_diagonal(squares, math.inf)
     nearest = squares.min(1)
     negative = squares.masked_fill(same, math.inf).min(1)
     four = (positive, negative, farthest, nearest)
@@ -119,7 +127,7 @@ def rank_statistics(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     labels = checks.labels(embeddings, labels)
     if len(embeddings) == 1:
         return embeddings.new_zeros(()), embeddings.new_zeros(())
-    _, squares = _four_neighbors(embeddings, labels)
+    _, squares = _four_neighbors(embeddings, None, ClassIndex(labels))
     positive, negative, farthest, nearest = squares.unbind(1)
     return (negative == nearest).float().mean(), (positive == farthest).float().mean()
 
@@ -145,7 +153,15 @@ class NRA(nn.Module):
         self.detach_range = detach_range
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
         return nra_loss(
             embeddings,
             labels,
@@ -153,6 +169,9 @@ class NRA(nn.Module):
             eps=self.eps,
             detach_range=self.detach_range,
             reduction=self.reduction,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
         )
 
     def extra_repr(self) -> str:

@@ -16,16 +16,23 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
-from kinspace._core.vectors import fill_diagonal, unit
+from kinspace._core.vectors import cosines, fill_diagonal
 
 __all__ = ["SupCon", "supcon_loss"]
 
 
 @full_precision
 def supcon_loss(
-    embeddings: Tensor, labels: Tensor, *, temperature: float = 0.1, reduction: str = "mean"
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 0.1,
+    reduction: str = "mean",
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """Supervised contrastive loss (module docstring).
 
@@ -36,14 +43,14 @@ def supcon_loss(
     >>> supcon_loss(x, torch.tensor([0, 0, 1]), temperature=1.0)
     tensor(0.2088)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.positive("temperature", temperature)
     checks.choice("reduction", reduction, REDUCTIONS)
-    x = unit(embeddings)
-    logits = x @ x.T / temperature  # (batch, batch)
-    # not the sample itself; a finite number, so that a sample alone has a softmax
-    logits = fill_diagonal(logits, torch.finfo(logits.dtype).min)
-    members, positive = ClassIndex(labels).positives  # (batch, largest class)
+    logits = cosines(embeddings, reference) / temperature  # (batch, batch)
+    if index.excludes_itself:
+        # a finite number, so that a sample alone has a softmax
+        logits = fill_diagonal(logits, torch.finfo(logits.dtype).min)
+    members, positive = index.positives  # (batch, largest class)
     log_probabilities = logits.log_softmax(1).gather(1, members).masked_fill(~positive, 0.0)
     return reduce(-log_probabilities.sum(1) / positive.sum(1).clamp(min=1), reduction)
 
@@ -61,9 +68,23 @@ class SupCon(nn.Module):
         self.temperature = temperature
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
         return supcon_loss(
-            embeddings, labels, temperature=self.temperature, reduction=self.reduction
+            embeddings,
+            labels,
+            temperature=self.temperature,
+            reduction=self.reduction,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
         )
 
     def extra_repr(self) -> str:

@@ -11,6 +11,10 @@
 - "disjoint": a third of the batch as anchors, no sample in two triplets; mean over these. How
   triplets were drawn one by one, as what Magnet and others compare themselves with.
 
+- a miner: any function of embeddings and labels that returns triplets (T, 3) or pairs (P, 2), such
+  as those of `kinspace.miners`; or given `triplets` or `pairs`, which make all triplets of a same
+  and a different pair with one anchor; reduced like "all".
+
 DML-DA paper Eq. 3.
 
 The sum over all triplets takes no table of triplets. Let n_ap be the number of negatives of anchor
@@ -33,8 +37,15 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import (
+    Miner,
+    checked_miner,
+    compared,
+    given_triplets,
+    mined_triplets,
+)
 from kinspace._core.tensor_ops import full_precision
-from kinspace._core.vectors import safe_sqrt, squared_distances
+from kinspace._core.vectors import paired_distances, safe_sqrt, squared_distances
 from kinspace.miners.batch_hard import hardest
 from kinspace.miners.disjoint import disjoint_triplets
 from kinspace.miners.semi_hard import semi_hard_negatives
@@ -45,14 +56,19 @@ REDUCTIONS = ("mean", "mean_active", "sum")
 
 
 @full_precision
-def triplet_loss(
+def triplet_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Tensor,
     *,
     margin: float = 1.0,
-    mining: str = "all",
+    mining: str | Miner = "all",
     reduction: str = "mean",
     squared: bool = True,
+    pairs: Tensor | None = None,
+    triplets: Tensor | None = None,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """Triplet loss (module docstring).
 
@@ -63,18 +79,41 @@ def triplet_loss(
     >>> triplet_loss(x, torch.tensor([0, 0, 1]), margin=4.0)
     tensor(0.5000)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.number("margin", margin)
-    checks.choice("mining", mining, MININGS)
+    checked_miner("mining", mining, MININGS)
     checks.choice("reduction", reduction, REDUCTIONS)
-    squares = squared_distances(embeddings)
+    triplets = given_triplets(pairs, triplets, index)
+    if triplets is None and not isinstance(mining, str):
+        triplets = mined_triplets(mining, embeddings, reference, index)
+    if triplets is not None:
+        return _loss_of_triplets(embeddings, reference, triplets, margin, reduction, squared)
+    squares = squared_distances(embeddings, reference)
     distances = squares if squared else safe_sqrt(squares)  # (batch, batch)
-    index = ClassIndex(labels)
     if mining == "all":
         return all_triplets(distances, index, margin, reduction)
-    positive, negative, used = MINERS[mining](distances.detach(), index)  # (batch, some) each
+    positive, negative, used = MINERS[str(mining)](distances.detach(), index)  # (batch, some) each
     hinges = (distances.gather(1, positive) - distances.gather(1, negative) + margin).relu()
     return hinges.masked_fill(~used, 0.0).sum() / used.sum().clamp(min=1)
+
+
+def _loss_of_triplets(
+    x: Tensor,
+    reference: Tensor | None,
+    triplets: Tensor,
+    margin: float,
+    reduction: str,
+    squared: bool,
+) -> Tensor:
+    anchor, positive, negative = triplets.unbind(1)
+    near = paired_distances(x, anchor, positive, reference, squared=squared)
+    far = paired_distances(x, anchor, negative, reference, squared=squared)
+    hinges = (near - far + margin).relu()  # (triplets,)
+    if reduction == "sum":
+        return hinges.sum()
+    if reduction == "mean_active":
+        return hinges.sum() / (hinges > 0).sum().clamp(min=1)
+    return hinges.sum() / max(1, len(hinges))
 
 
 @torch.no_grad()
@@ -106,8 +145,8 @@ def all_triplets(
     total = (signs * distances).sum() + margin * active
     if reduction == "sum":
         return total
-    positives = index.sizes - 1
-    triplets = (positives * (len(distances) - index.sizes)).sum()
+    positives = index.sizes - int(index.excludes_itself)
+    triplets = (positives * (len(index.others) - index.sizes)).sum()
     return total / (active if reduction == "mean_active" else triplets).clamp(min=1)
 
 
@@ -143,17 +182,27 @@ class Triplet(nn.Module):
         self,
         *,
         margin: float = 1.0,
-        mining: str = "all",
+        mining: str | Miner = "all",
         reduction: str = "mean",
         squared: bool = True,
     ) -> None:
         super().__init__()
         self.margin = checks.number("margin", margin)
-        self.mining = checks.choice("mining", mining, MININGS)
+        self.mining = checked_miner("mining", mining, MININGS)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.squared = squared
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        pairs: Tensor | None = None,
+        triplets: Tensor | None = None,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
         return triplet_loss(
             embeddings,
             labels,
@@ -161,6 +210,11 @@ class Triplet(nn.Module):
             mining=self.mining,
             reduction=self.reduction,
             squared=self.squared,
+            pairs=pairs,
+            triplets=triplets,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
         )
 
     def extra_repr(self) -> str:

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import squared_distances
 
@@ -20,7 +20,14 @@ __all__ = ["batch_hard", "hardest"]
 
 @torch.no_grad()
 @full_precision
-def batch_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
+def batch_hard(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
+) -> Tensor:
     """The hardest triplet (anchor, positive, negative) of each anchor that has one, (T, 3).
 
     >>> batch_hard(torch.tensor([[0.0], [1.0], [3.0], [9.0]]), torch.tensor([0, 0, 0, 1]))
@@ -28,8 +35,8 @@ def batch_hard(embeddings: Tensor, labels: Tensor) -> Tensor:
             [1, 2, 3],
             [2, 0, 3]])
     """
-    index = ClassIndex(checks.labels(embeddings, labels))
-    positive, negative, both = hardest(squared_distances(embeddings), index)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    positive, negative, both = hardest(squared_distances(embeddings, reference), index)
     anchors = torch.arange(len(positive), device=positive.device)
     return torch.stack([anchors, positive, negative], dim=1)[both]
 

@@ -14,21 +14,30 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 
 __all__ = ["disjoint", "disjoint_triplets"]
 
 
 @torch.no_grad()
-def disjoint(embeddings: Tensor, labels: Tensor) -> Tensor:
+def disjoint(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
+) -> Tensor:
     """Triplets (anchor, positive, negative) that share no sample, (T, 3). Only the labels count.
+
+    They are drawn from the batch alone: a reference is an error.
 
     >>> disjoint(torch.zeros(7, 2), torch.tensor([5, 5, 5, 2, 2, 2, 2]))
     tensor([[0, 1, 5],
             [3, 4, 2]])
     """
-    index = ClassIndex(checks.labels(embeddings, labels))
+    _, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     positive, negative, used = disjoint_triplets(index)
     anchors = torch.arange(len(positive), device=positive.device)
     return torch.stack([anchors, positive, negative], dim=1)[used]
@@ -36,6 +45,8 @@ def disjoint(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 def disjoint_triplets(index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
     """For each sample, as an anchor, its positive and negative, and whether it is one."""
+    if index.others is not index.labels:
+        raise ValueError("reference: expected none, disjoint triplets are of one batch, got one")
     labels, size = index.labels, len(index.labels)
     itself = torch.arange(size, device=labels.device)[:, None]
     members, others = index.positives

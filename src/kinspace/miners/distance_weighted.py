@@ -18,6 +18,7 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import norms, unit
 
@@ -27,7 +28,14 @@ __all__ = ["distance_weighted", "distance_weights", "drawn_triplets"]
 @torch.no_grad()
 @full_precision
 def distance_weights(
-    embeddings: Tensor, labels: Tensor, *, cutoff: float = 0.5, nonzero_cutoff: float = 1.4
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    cutoff: float = 0.5,
+    nonzero_cutoff: float = 1.4,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """Probability of each sample as the negative of each anchor, (batch, batch).
 
@@ -37,21 +45,25 @@ def distance_weights(
     >>> distance_weights(x, torch.tensor([0, 0, 1, 1]))[0]
     tensor([0.0000, 0.0000, 0.5858, 0.4142])
     """
-    index = ClassIndex(checks.labels(embeddings, labels))
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    return _probabilities(unit(embeddings), index, cutoff, nonzero_cutoff)
+    other = None if reference is None else unit(reference)
+    return _probabilities(unit(embeddings), index, cutoff, nonzero_cutoff, other)
 
 
 @torch.no_grad()
 @full_precision
-def distance_weighted(
+def distance_weighted(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Tensor,
     *,
     generator: torch.Generator | None = None,
     cutoff: float = 0.5,
     nonzero_cutoff: float = 1.4,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
 ) -> Tensor:
     """A triplet (anchor, positive, drawn negative) for each ordered positive pair, (T, 3).
 
@@ -60,10 +72,11 @@ def distance_weighted(
     tensor([[0, 1, 2],
             [1, 0, 2]])
     """
-    index = ClassIndex(checks.labels(embeddings, labels))
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.positive("cutoff", cutoff)
     checks.positive("nonzero_cutoff", nonzero_cutoff)
-    triplets, used = drawn_triplets(unit(embeddings), index, generator, cutoff, nonzero_cutoff)
+    x, other = unit(embeddings), None if reference is None else unit(reference)
+    triplets, used = drawn_triplets(x, index, generator, cutoff, nonzero_cutoff, other)
     return triplets[used]
 
 
@@ -75,10 +88,11 @@ def drawn_triplets(
     generator: torch.Generator | None,
     cutoff: float,
     nonzero_cutoff: float,
+    reference: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The triplets of vectors of length 1, (T, 3), and which of them count."""
     members, positive = index.positives  # (batch, largest class)
-    probabilities = _probabilities(x, index, cutoff, nonzero_cutoff)
+    probabilities = _probabilities(x, index, cutoff, nonzero_cutoff, reference)
     negatives = _sample(probabilities, members.shape[1], generator)
     anchors = torch.arange(len(members), device=members.device)[:, None].expand_as(members)
     used = positive & index.different.any(1, keepdim=True)
@@ -97,12 +111,20 @@ def _sample(probabilities: Tensor, count: int, generator: torch.Generator | None
     steps = probabilities.cumsum(1)
     # kept under the total, which rounding could otherwise reach: no sample lies beyond it
     draws = draws.clamp(max=1 - torch.finfo(torch.float32).eps) * steps[:, -1:]
-    return torch.searchsorted(steps, draws, right=True).clamp(max=len(probabilities) - 1)
+    return torch.searchsorted(steps, draws, right=True).clamp(max=probabilities.shape[1] - 1)
 
 
-def _probabilities(x: Tensor, index: ClassIndex, cutoff: float, nonzero_cutoff: float) -> Tensor:
+def _probabilities(
+    x: Tensor,
+    index: ClassIndex,
+    cutoff: float,
+    nonzero_cutoff: float,
+    reference: Tensor | None = None,
+) -> Tensor:
+    other = x if reference is None else reference
     dim, lengths = x.shape[1], norms(x)  # 1, or 0 of zeros
-    squares = lengths + lengths.T - 2 * (x @ x.T)  # no distance under the cutoff matters
+    others = lengths if reference is None else norms(other)
+    squares = lengths + others.T - 2 * (x @ other.T)  # no distance under the cutoff matters
     # opposite points have 1 - D^2/4 = 0, a log of -inf: they are beyond any useful cutoff
     clipped = squares.clamp(cutoff**2, 4 - 4 * torch.finfo(squares.dtype).eps)
     logs = (2 - dim) / 2 * clipped.log() + (3 - dim) / 2 * (1 - clipped / 4).log()

@@ -15,35 +15,42 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.references import compared
+from kinspace._core.tensor_ops import full_precision
+from kinspace._core.vectors import cosines
 
 __all__ = ["informative_pairs", "multi_similarity"]
 
 
 @torch.no_grad()
+@full_precision
 def multi_similarity(
-    similarities: Tensor, labels: Tensor, *, margin: float | None = 0.1
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The class of each sample (batch, P), which of it to keep as positives, and which negatives.
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    margin: float | None = 0.1,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
+) -> Tensor:
+    """The pairs (P, 2) to keep, the same ones first. margin None keeps all.
 
-    The first two are indices and a mask, the last a mask (batch, batch). margin None keeps all.
+    The similarity is the cosine.
 
-    >>> s = torch.tensor([[1.0, 0.9, 0.2], [0.9, 1.0, 0.85], [0.2, 0.85, 1.0]])
-    >>> index, pulled, pushed = multi_similarity(s, torch.tensor([0, 0, 1]))
-    >>> pulled.any(1), pushed
-    (tensor([False,  True, False]), tensor([[False, False, False],
-            [False, False,  True],
-            [False, False, False]]))
+    >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]])
+    >>> multi_similarity(x, torch.tensor([0, 0, 1]))
+    tensor([[1, 0],
+            [1, 2]])
     """
-    size = len(labels)
-    if similarities.shape != (size, size):
-        raise ValueError(
-            f"similarities: expected shape {(size, size)}, a row and a column for each label, "
-            f"got {tuple(similarities.shape)}"
-        )
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     if margin is not None:
         checks.number("margin", margin)
-    index = ClassIndex(checks.labels(similarities, labels))
-    return index.positives[0], *informative_pairs(similarities, index, margin)
+    similarities = cosines(embeddings, reference)
+    pulled, pushed = informative_pairs(similarities, index, margin)
+    members, _ = index.positives
+    anchors = torch.arange(len(members), device=members.device)[:, None].expand_as(members)
+    same = torch.stack([anchors, members], 2)[pulled]
+    return torch.cat([same, pushed.nonzero()])
 
 
 @torch.no_grad()

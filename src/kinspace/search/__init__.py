@@ -3,7 +3,7 @@
 from kinspace.evaluation.thresholds import Thresholds, calibrate
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex
-from kinspace.search.gallery import INDEXES, Gallery
+from kinspace.search.gallery import INDEXES, Gallery, open_gallery
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.reranked import Reranked
@@ -19,5 +19,6 @@ __all__ = [
     "Thresholds",
     "Where",
     "calibrate",
+    "open_gallery",
     "recall_against_exact",
 ]

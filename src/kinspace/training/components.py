@@ -59,7 +59,7 @@ _PHOTOGRAPH = 64  # pixels of the shorter side from which on a picture is taken 
 def choose_backbone(recipe: Recipe, dataset: Dataset) -> Recipe:
     """The recipe with a backbone in place of "auto": pretrained, but for small pictures.
 
-    The median of the shorter sides of a few pictures decides; `DEFAULT_BACKBONE` has learnt from
+    The median of the shorter sides of a few pictures decides; `DEFAULT_BACKBONE` has learned from
     photographs, of which little is left below 64 pixels.
 
     >>> from kinspace.data import digits_dataset

@@ -11,6 +11,7 @@ import json
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -20,20 +21,23 @@ from torch import Tensor
 
 from kinspace._core.atomic_files import write_atomically
 from kinspace.distributed import is_main_process
+from kinspace.training.run_folder import read_metrics
 
 __all__ = [
     "LossWindow",
     "MetricsFile",
     "NoProgress",
     "NotFinite",
+    "OneBar",
     "PlainProgress",
     "Progress",
     "ProgressBar",
     "make_progress",
-    "read_metrics",
     "require_tensorboard",
     "tensorboard_writer",
 ]
+
+RECENT = 30  # rows that the speed is taken from
 
 Row = Mapping[str, Any]
 
@@ -118,17 +122,6 @@ class MetricsFile:
         self._file.close()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All rows of a metrics.jsonl; an incomplete last line, after a crash, is left out."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
-
-
 def require_tensorboard() -> Any:
     """PyTorch's SummaryWriter; a ValueError where tensorboard is not installed."""
     try:
@@ -158,10 +151,13 @@ class Progress(Protocol):
     """Shows how far a training is."""
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
 
     def update(self, row: Row) -> None:
         """Show a row of metrics."""
+
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show work that is not made of steps."""
 
     def message(self, text: str) -> None:
         """Show a sentence."""
@@ -190,6 +186,9 @@ class NoProgress:
     def update(self, row: Row) -> None:
         """Nothing."""
 
+    def status(self, text: str, done: int, total: int) -> None:
+        """Nothing."""
+
     def message(self, text: str) -> None:
         """Nothing."""
 
@@ -206,7 +205,7 @@ class PlainProgress:
         self._last = -math.inf
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
         self._steps, self._last = steps, -math.inf
 
     def update(self, row: Row) -> None:
@@ -216,6 +215,13 @@ class PlainProgress:
             return
         self._last = now
         self.message(format_row(row, self._steps))
+
+    def status(self, text: str, done: int, total: int) -> None:
+        """Print how far the work is, if it is due."""
+        now = time.monotonic()
+        if now - self._last >= self._every and done < total:
+            self._last = now
+            self.message(f"{text}: {done:,} of {total:,}")
 
     def message(self, text: str) -> None:
         """Print the sentence."""
@@ -240,7 +246,7 @@ class ProgressBar:
         self._bar.start()
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
         self._steps = steps
         self._bar.reset(self._task, total=steps, description="")
 
@@ -249,6 +255,10 @@ class ProgressBar:
         text = format_row(row, self._steps)
         self._bar.update(self._task, completed=row["step"], description=text)
 
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show how far the work is beside the bar."""
+        self._bar.update(self._task, description=f"{text}: {done:,} of {total:,}")
+
     def message(self, text: str) -> None:
         """Print the sentence above the bar."""
         self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -256,6 +266,55 @@ class ProgressBar:
     def close(self) -> None:
         """Remove the bar."""
         self._bar.stop()
+
+
+class OneBar:
+    """One bar over all steps of a run: of a search, of a warm start and of the training.
+
+    The time left counts all steps that are planned, at the speed of the last rows, with their
+    validations. A search plans the most steps that it may take, so that less may be left.
+    """
+
+    def __init__(self, shown: Progress) -> None:
+        self.done = 0  # steps
+        self._shown = shown
+        self._planned = 0
+        self._before = 0  # steps before this phase
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
+
+    def plan(self, steps: int) -> None:
+        """Plan this many steps more."""
+        self._planned = self.done + steps
+        self._shown.start(self._planned)
+
+    def start(self, steps: int) -> None:
+        """Begin a phase of `steps` steps."""
+        self._before = self.done
+        self._recent.clear()
+        if self._before + steps > self._planned:
+            self.plan(steps)
+
+    def update(self, row: Row) -> None:
+        """Show the row as one of the whole."""
+        self.done = self._before + row["step"]
+        self._recent.append((time.monotonic(), self.done))
+        (since, first), (now, last) = self._recent[0], self._recent[-1]
+        if last > first:
+            left = (self._planned - self.done) * (now - since) / (last - first)
+            row = {**row, "left": left}
+        self._shown.update({**row, "step": self.done})
+
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show work that is not made of steps."""
+        self._shown.status(text, done, total)
+
+    def message(self, text: str) -> None:
+        """Show a sentence."""
+        self._shown.message(text)
+
+    def close(self) -> None:
+        """The training has ended."""
+        self._shown.close()
 
 
 def format_row(row: Row, steps: int) -> str:

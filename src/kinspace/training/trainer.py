@@ -7,9 +7,12 @@ run = kinspace.train(my_dataset, model=my_module, method="triplet")
 
 from __future__ import annotations
 
+import copy
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +26,13 @@ from kinspace._core.checks import plural
 from kinspace._core.vectors import unit
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
-from kinspace.distributed import barrier, init_process_group, is_main_process, world_size
+from kinspace.distributed import (
+    barrier,
+    broadcast_from_main,
+    init_process_group,
+    is_main_process,
+    world_size,
+)
 from kinspace.embeddings import EmbeddingTable
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, read_recipe, with_changes
@@ -42,11 +51,11 @@ from kinspace.training.components import (
     warm_start_recipe,
 )
 from kinspace.training.cuda_graphs import Graphed
-from kinspace.training.data_parts import DataParts, embedding_dim, prepare, split_names
+from kinspace.training.data_parts import DataParts, embedding_dim, prepare, split_for, split_names
 from kinspace.training.diagnostics import small_classes_warning
 from kinspace.training.embedding import evaluate_weights
 from kinspace.training.frozen import freeze, with_features
-from kinspace.training.log import NotFinite, Progress, make_progress, require_tensorboard
+from kinspace.training.log import NotFinite, OneBar, make_progress, require_tensorboard
 from kinspace.training.loop import Stopped, fit, make_hooks
 from kinspace.training.run_folder import (
     FORMAT,
@@ -77,6 +86,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     model: nn.Module | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    final: bool = False,
     split: str | None = None,
     seed: int = 0,
     device: str | None = None,
@@ -104,7 +114,11 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     model: any module that returns vectors, in place of the recipe's.
     out: the run folder; by default runs/DATA-METHOD-NUMBER.
     resume: resume the run in `out`.
-    split: "zero_shot", "official", "stratified" or "all"; by default the recipe's.
+    final: then train once more with the same settings on all classes, also those of the test, in
+        RUN/final, and return that run: the model to use, of which RUN has the expected quality.
+    split: "random_classes", "zero_shot", "official", "stratified", "all", or "auto": the first half
+        of the classes of a standard set trains, of other data a half drawn by the seed. By default
+        the recipe's.
     seed: the random seed of the split, the weights, the batches and the crops.
     device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
     precision: "float32", "bf16" or "fp16" for the model; by default bf16 on a GPU, float32 on a
@@ -151,25 +165,51 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
     recipe = with_changes(recipe, changes, where="changes") if changes else recipe
     recipe = replace(recipe, tune={})  # for `kinspace.tune`
+    untrained = copy.deepcopy(model) if final else None
     started = init_process_group(settings.on_device())
     try:
-        return _Trainer.create(data, recipe, settings, model, out, resume=resume).run()
+        run = _Trainer.create(data, recipe, settings, model, out, resume=resume).run()
+        return _train_final(run, data, settings, untrained) if final else run
     finally:
         if started:
             dist.destroy_process_group()
+
+
+def _train_final(run: Run, data: Any, settings: RunSettings, model: nn.Module | None) -> Run:
+    """The run in RUN/final: the settings of a run on all of its data, with as many epochs."""
+    from kinspace.run import Run
+
+    about, folder = run.about, run.folder / "final"
+    if about["split"] == "all":
+        raise ValueError(f"final: {run.folder} has trained on all classes already (split 'all')")
+    if (found := Run(folder)).finished:
+        return found
+    pictures = about["pictures"]
+    share = sum(pictures.values()) / pictures["train"]
+    recipe = run.recipe
+    steps = max(1, round(recipe.schedule.steps * share))
+    recipe = with_changes(recipe, {"schedule.steps": steps, "validation.fraction": 0.0})
+    settings = replace(settings, split="all", baselines=False)
+    resume = broadcast_from_main((folder / "run.json").exists())
+    trainer = _Trainer.create(
+        data, recipe, settings, model, folder, resume=resume, evaluated_by=run.folder
+    )
+    return trainer.run()
 
 
 def resume_training(
     run: str | Path | Run,
     data: Any = None,
     *,
+    final: bool = False,
     device: str | None = None,
     workers: int | None = None,
     quiet: bool | None = None,
 ) -> Run:
     """Continue an interrupted run with its recipe and settings; returns the run.
 
-    data: the run's data, if it has moved. device, workers, quiet: in place of the run's.
+    data: the run's data, if it has moved. device, workers, quiet: in place of the run's. final: as
+    of `train`; the run may have ended.
     """
     from kinspace.run import Run, open_run
 
@@ -180,7 +220,7 @@ def resume_training(
     settings = RunSettings.from_dict(about["settings"] | given).to_dict()
     recipe = Recipe.from_dict(about["recipe"])
     data = about["data"] if data is None else data
-    return train(data, method=recipe, out=run.folder, resume=True, **settings)
+    return train(data, method=recipe, out=run.folder, resume=True, final=final, **settings)
 
 
 @dataclass
@@ -209,8 +249,12 @@ class _Trainer:
         out: str | Path | None,
         *,
         resume: bool,
+        evaluated_by: Path | None = None,
     ) -> _Trainer:
-        """Open the data, make the model, and make or open the run folder."""
+        """Open the data, make the model, and make or open the run folder.
+
+        evaluated_by: the run that tells how good this one is expected to be.
+        """
         dataset = load_dataset(data)
         dataset.require_labels("train")
         if settings.tensorboard:
@@ -227,7 +271,7 @@ class _Trainer:
         recipe = replace(recipe, fine_tuning={})  # for other backbones
         if not supports_channels_last(model, settings.on_device()):
             settings = replace(settings, channels_last=False)
-        split = settings.split or recipe.split
+        split = split_for(dataset, settings.split or recipe.split)
         transform = transform_settings(recipe, model)
         notes = [note] if note else []
         recipe, note = _searchable(recipe, dataset, split, settings)
@@ -252,6 +296,8 @@ class _Trainer:
             "format": FORMAT,
             "kinspace": __version__,
         }
+        if evaluated_by is not None:
+            about["evaluated_by"] = os.path.relpath(evaluated_by, out)
         resumed = None
         if resume:
             folder, resumed = resume_run(out, about)
@@ -264,11 +310,14 @@ class _Trainer:
         from kinspace.run import Run
 
         started = time.monotonic()
-        progress = make_progress(quiet=self.settings.quiet)
+        progress = OneBar(make_progress(quiet=self.settings.quiet))
         try:
             self._print_summary(progress)
+            own = self._own_steps()
+            progress.plan(int(self.recipe.search.budget * self.recipe.schedule.steps) + own)
             if self.recipe.search.budget:
                 self._select(progress)
+                progress.plan(self._own_steps())
             if self.recipe.model.freeze:
                 self._freeze(progress)
             if self.resumed is None:
@@ -282,7 +331,11 @@ class _Trainer:
         self._evaluate(trained, time.monotonic() - started)
         return Run(self.folder)
 
-    def _select(self, progress: Progress) -> None:
+    def _own_steps(self) -> int:
+        """Steps of the warm start and the training, by the recipe as it is now."""
+        return self.recipe.warm_start.steps + self.recipe.schedule.steps
+
+    def _select(self, progress: OneBar) -> None:
         """Choose settings on held-out training classes, and go on with them."""
         part = self.recipe.model
         choice = Selection(
@@ -309,10 +362,13 @@ class _Trainer:
 
     def _keeps_start(self) -> bool:
         """Whether a search has found no training that is better than the start."""
-        file = self.folder / "selection.json"
-        return file.exists() and not read_json(file)["trained"]
+        from kinspace.run import Run
 
-    def _train(self, progress: Progress) -> _Trained:
+        run = Run(self.folder)
+        selection = (run.evaluated_by or run).selection
+        return selection is not None and not selection["trained"]
+
+    def _train(self, progress: OneBar) -> _Trained:
         """The warm start if the recipe has one, then the method."""
         phase = 0 if self.resumed is None else int(self.resumed[1]["phase"])
         original = None
@@ -325,13 +381,14 @@ class _Trainer:
         state = self._train_phase(1, self.recipe, original, progress)
         return _Trained(state.eval_model, state.step, state.best.recall)
 
-    def _print_summary(self, progress: Progress) -> None:
+    def _print_summary(self, progress: OneBar) -> None:
         train, skipped = self.parts.train.dataset, self.parts.skipped
         sizes = [
             f"{name}: {len(part.dataset):,} in {part.dataset.num_classes:,} classes"
             for name, part in self.parts.by_name().items()
         ]
         progress.message(f"{train.name}, {', '.join(sizes)}")
+        progress.message(self._model_line())
         if skipped:
             pictures = plural(len(skipped), "picture")
             progress.message(f"left out, unreadable: {pictures} (run.json lists them)")
@@ -343,7 +400,19 @@ class _Trainer:
             progress.message(note)
         progress.message(f"run folder: {self.folder}")
 
-    def _freeze(self, progress: Progress) -> None:
+    def _model_line(self) -> str:
+        """The backbone, what it has learned from, the dimensions and the device, in words."""
+        part, device = self.recipe.model, self.parts.train.device
+        where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        if not isinstance(self.model, Embedder):
+            return f"model: {type(self.model).__name__}, {self.dim} dimensions, on {where}"
+        known = "not pretrained"
+        if part.pretrained or part.weights is not None:
+            known = f"weights of {part.weights}" if part.weights else "pretrained"
+        frozen = ", frozen" if part.freeze else ""
+        return f"backbone: {part.backbone}, {known}{frozen}; {self.dim} dimensions; on {where}"
+
+    def _freeze(self, progress: OneBar) -> None:
         """Freeze the backbone, and put its features in place of the pictures."""
         if not isinstance(self.model, Embedder):
             name = type(self.model).__name__
@@ -359,6 +428,7 @@ class _Trainer:
             folder=self.folder / "features",
             views=self.recipe.model.freeze_views,
             test_views=self.recipe.test.views,
+            progress=partial(progress.status, "features of the frozen backbone"),
         )
 
     def _initialize(self) -> None:
@@ -380,7 +450,7 @@ class _Trainer:
         return original_densities(self.model, self.parts.train).cpu()
 
     def _train_phase(
-        self, number: int, recipe: Recipe, original: Tensor | None, progress: Progress
+        self, number: int, recipe: Recipe, original: Tensor | None, progress: OneBar
     ) -> State:
         """Train the warm start (0) or the method (1)."""
         steps_before = self.recipe.warm_start.steps if number else 0
