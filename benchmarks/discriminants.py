@@ -25,7 +25,7 @@ from kinspace.data.load import load_dataset
 from kinspace.evaluation.retrieval import recall_at_k
 from kinspace.models.projections import lda_projection
 from kinspace.recipes import read_recipe, with_changes
-from kinspace.reproduce.classification_errors import classification_errors
+from kinspace.reproduce.run_measures import classification_errors
 from kinspace.training.components import make_model, transform_settings
 from kinspace.training.data_parts import prepare
 from kinspace.training.embedding import embed_all

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kinspace.embeddings import FORMAT, EmbeddingTable
 
-__all__ = ["read_table"]
+__all__ = ["read_table", "table_of"]
 
 VECTORS = ("vectors", "embeddings", "features", "X", "x")
 LABELS = ("labels", "label", "targets", "y", "class")
@@ -46,8 +46,11 @@ def _npz(file: Path) -> EmbeddingTable:
     # opened here: np.load leaves a file open that is cut short
     with file.open("rb") as stream, _loaded(stream, ".npz") as stored:
         arrays = {name: _array(stored, name) for name in stored.files}
-    if "table" not in arrays:
-        return _from_arrays(arrays)
+    return table_of(arrays) if "table" in arrays else _from_arrays(arrays)
+
+
+def table_of(arrays: Mapping[str, NDArray[Any]]) -> EmbeddingTable:
+    """The table of `EmbeddingTable.arrays`; others beside them are not looked at."""
     words = json.loads(bytes(arrays["table"]).decode())
     if words.get("format") != FORMAT:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Embeddings and what is known of each: the one thing that passes from a model to all that follows.
+"""Embeddings with their classes, ids and files: what evaluation, search and reports take.
 
 A table is written as .npz, arrays alone and never pickled objects. Vectors that something else made
 are read from .npz, .npy with a CSV beside it, .safetensors and .parquet (`EmbeddingTable.load`).
@@ -57,7 +57,7 @@ class EmbeddingTable:
     class_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
-        """In a line, without the numbers."""
+        """One line, without the numbers."""
         words = [f"{len(self):,} x {self.dim:,}"]
         if self.labels is not None:
             words.append(f"{len(np.unique(self.labels)):,} classes")
@@ -91,7 +91,7 @@ class EmbeddingTable:
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector."""
+        """The number of dimensions."""
         return int(self.vectors.shape[1])
 
     def class_name(self, label: int) -> str:
@@ -116,7 +116,7 @@ class EmbeddingTable:
     def from_dataset(
         dataset: Dataset, vectors: ArrayLike | Tensor, *, whole: Dataset | None = None
     ) -> EmbeddingTable:
-        """The vectors of a data set, with all that it knows of its pictures.
+        """The vectors of a data set, with its labels, names and attributes.
 
         whole: the data set this one is a part of. An id is then unique among all of its pictures.
 
@@ -144,7 +144,7 @@ class EmbeddingTable:
     def concat(tables: Sequence[EmbeddingTable]) -> EmbeddingTable:
         """All rows of several tables; the same class name is the same class.
 
-        Without class names equal labels are. ids have to differ.
+        Without class names equal labels are the same class. ids must differ.
 
         >>> a = EmbeddingTable(np.zeros((1, 2)), [0], ids=("a",), class_names=("io",))
         >>> b = EmbeddingTable(np.ones((1, 2)), [0], ids=("b",), class_names=("luna",))
@@ -174,8 +174,8 @@ class EmbeddingTable:
             names,
         )
 
-    def save(self, file: str | Path) -> None:
-        """Write the table as .npz."""
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The table as arrays by name, none of them of objects; `save` writes them."""
         words = {
             "format": FORMAT,
             "ids": self.ids,
@@ -186,9 +186,12 @@ class EmbeddingTable:
         text = np.frombuffer(json.dumps(words).encode(), dtype=np.uint8)
         arrays: dict[str, Any] = {"vectors": self.vectors, "table": text}
         arrays |= {} if self.labels is None else {"labels": self.labels}
-        arrays |= {} if self.attributes is None else {"attributes": self.attributes}
+        return arrays | ({} if self.attributes is None else {"attributes": self.attributes})
+
+    def save(self, file: str | Path) -> None:
+        """Write the table as .npz."""
         with Path(file).open("wb") as out:  # savez would add .npz to the name
-            np.savez(out, **arrays)
+            np.savez(out, **self.arrays())  # type: ignore[arg-type]
 
     @staticmethod
     def load(file: str | Path) -> EmbeddingTable:
@@ -214,7 +217,7 @@ def picture_ids(pictures: Pictures) -> list[str]:
 
 
 def unique_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """The names, each of its own: one that is taken already is numbered, from 2 on.
+    """Unique names: one that is taken already is numbered, from 2 on.
 
     >>> unique_names(["io", "luna", "io"], taken=["luna"])
     ['io', 'luna #2', 'io #2']

@@ -92,7 +92,7 @@ def power_mean(values: Tensor, power: float | Tensor, dim: int = -1) -> Tensor:
 
 
 def _plain(number: float | Tensor) -> float:
-    """The value of a number that may be learnt."""
+    """The value of a number that may be learned."""
     return float(number.detach()) if isinstance(number, Tensor) else number
 
 

@@ -150,7 +150,7 @@ def _class_means(embeddings: Tensor, labels: Tensor) -> Tensor:
 def make_loss(
     name: str, options: Mapping[str, Any], *, num_classes: int, dim: int | None
 ) -> nn.Module:
-    """A loss of `LOSSES` by name, for so many classes and dimensions where it asks for them.
+    """A loss of `LOSSES` by name, for this number of classes and dimensions where it takes them.
 
     >>> make_loss("proxy_anchor", {"alpha": 16.0}, num_classes=3, dim=2).proxies.shape
     torch.Size([3, 2])
@@ -167,7 +167,7 @@ def make_regularizer(
     dim: int | None = None,
     original: Tensor | None = None,
 ) -> nn.Module:
-    """A regularizer of `REGULARIZERS` by name, for so many classes and dimensions as `make_loss`.
+    """A regularizer of `REGULARIZERS` by name, with the arguments of `make_loss`.
 
     original: the densities before training, for density adaptivity.
 

@@ -1,4 +1,4 @@
-"""A run: what a training leaves in its folder, and the one way to open it.
+"""A run: the folder that a training writes, and the one way to open it.
 
 A run without training (`kinspace.inference.pretrained_run`) has the same folder: the model is a
 pretrained backbone, all of its data is the test part, and it has no metrics, recipe.toml or start.
@@ -38,8 +38,7 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.models import DEFAULT_BACKBONE
 from kinspace.recipes import Recipe
 from kinspace.training.data_parts import split_names
-from kinspace.training.log import read_metrics
-from kinspace.training.run_folder import FORMAT
+from kinspace.training.run_folder import FORMAT, read_metrics
 
 if TYPE_CHECKING:  # inference stands on runs
     from kinspace.inference.model import EmbeddingModel
@@ -47,6 +46,7 @@ if TYPE_CHECKING:  # inference stands on runs
 __all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "load_run_data", "open_run"]
 
 PARTS = ("train", "validation", "test")
+UNSEEN = ("zero_shot", "random_classes")  # splits whose test classes no training has seen
 UNTRAINED = "none"  # the split of a run without training: all data is its test part
 NEEDED: dict[str, tuple[type, ...]] = {
     "model": (dict, str),
@@ -83,7 +83,7 @@ class Splits:
 
 @dataclass(frozen=True, init=False)
 class Run:
-    """A run folder; `open_run` looks whether there is a run in it.
+    """A run folder; `open_run` checks that there is a run in it.
 
     >>> Run("runs/nothing").finished
     False
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def verdict(self) -> list[str]:
-        """What the training came to, in sentences: the result, what it is better than, the choice.
+        """The result of the training in sentences, beside the baselines.
 
         >>> Run("runs/nothing").verdict
         []
@@ -140,7 +140,7 @@ class Run:
         if not found:
             return []
         classes = plural(len(self.about["classes"]["test"]), "class", "classes")
-        unseen = " never seen in training" if self.about["split"] == "zero_shot" else ""
+        unseen = " never seen in training" if self.about["split"] in UNSEEN else ""
         recall = found["recall@1"]
         sentences = [
             f"For {plural(found['queries'], 'picture')} of {classes}{unseen}, the nearest other "
@@ -176,7 +176,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the training has come to its end."""
+        """Whether the training has ended."""
         return (self.folder / "results.json").exists()
 
     @property

@@ -22,7 +22,7 @@ from kinspace.data.moths import (
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY
 from kinspace.data.moths.collection import draw_picture
 from kinspace.data.moths.individual import BACKGROUNDS, POSTURES, WEAR
-from kinspace.data.moths.painting import paint_moth
+from kinspace.data.moths.scene import paint_moth
 from kinspace.data.moths.species_list import MOST_SPECIES
 from kinspace.data.moths.wings import angle_of
 

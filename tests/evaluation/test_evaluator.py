@@ -128,7 +128,7 @@ def test_data_that_is_gone_or_changed_is_an_error_that_says_what_to_do(
     assert evaluate(folder, str(photos)).parts["train"]["classes"] == 3  # moved, but the same
     about["pictures"]["test"] += 1
     (folder / "run.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="not what it was trained on"):
+    with pytest.raises(ValueError, match="not what the run was made of"):
         evaluate(folder)
 
 

@@ -219,8 +219,8 @@ def test_a_run_with_clusters_classifies_by_them(folder: Path) -> None:
     model = kinspace.load(folder, "cpu")
     verdict = model.classify(picture(9))
     assert model.gallery is not None
-    clusters = model.gallery._clusters
-    assert clusters is not None
+    assert model.gallery._clusters is not None
+    _, clusters = model.gallery._clusters
     assert len(clusters.centers) == 20
     x = model.encode(picture(9))[0].astype(np.float64)
     votes = np.zeros(10)
@@ -251,11 +251,11 @@ def test_a_new_class_is_known_from_its_pictures_on(model: EmbeddingModel, folder
     assert [near.id for near in model.search(shapes[1], 1)] == ["added #2"]
     assert model.search(shapes[1], 9, where={"class": "orange"})[-1].class_name == "orange"
     assert len(model.search(shapes[1], 9, where={"class": "orange"})) == 3
-    assert len(kinspace.load(folder, "cpu").table) == 1797
-    model.save_gallery()
-    again = kinspace.load(folder, "cpu")
-    assert len(again.table) == 1800
-    assert again.classify(shapes[1], k=3).class_name == "orange"
+    for _ in range(2):  # lasting at once; and with the journal taken into the gallery
+        again = kinspace.load(folder, "cpu")
+        assert len(again.table) == 1800
+        assert again.classify(shapes[1], k=3).class_name == "orange"
+        model.save_gallery()
 
 
 def test_says_which_old_class_a_new_one_is_confusable_with(model: EmbeddingModel) -> None:
@@ -327,8 +327,6 @@ def test_nothing_in_a_folder_runs_as_code(folder: Path) -> None:
         ("gallery.npz", "x", r"gallery\.npz"),
         ("threshold.json", "[]", r"threshold\.json: expected thresholds, got another file"),
         ("threshold.json", '{"same": 1}', r"threshold\.json: expected thresholds"),
-        ("search.json", '{"search": "fais", "rows": 3}', "unknown index 'fais'; did you mean"),
-        ("search.json", "{}", r"search\.json: expected the kind of an index"),
     ],
 )
 def test_a_broken_or_missing_file_is_named(

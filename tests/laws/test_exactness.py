@@ -83,7 +83,7 @@ def test_reproduces_the_output_of_a_worked_case(case: Case, dtype: torch.dtype) 
 
 @pytest.mark.parametrize("stem", ["ncm__000", "ncm__001"])
 def test_ncm_of_a_linear_map_has_the_gradient_of_the_worked_case(stem: str) -> None:
-    """Of Eq. 9, where the means are those of the raw inputs and the map is what is learnt."""
+    """Of Eq. 9, where the means are those of the raw inputs and the map is what is learned."""
     _, arrays = read(stem)
     weight = arrays["in_W"].requires_grad_()
     mapped = arrays["in_X"] @ weight.T, arrays["in_y"], arrays["in_means"] @ weight.T

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from digit_experiment import TOML, written
 from kinspace.data.in_memory import BUILT_IN_SETS
 from kinspace.data.standard import STANDARD_SETS
 from kinspace.recipes import Recipe, parse_set, read_recipe, with_changes, with_regularizers
@@ -17,7 +18,6 @@ from kinspace.reproduce import (
     read_experiment,
     recipe_of,
 )
-from reproduce.small import TOML, written
 
 WANTED = {
     *("almn", "baselines", "best", "density", "large_batch", "large_batch_moths"),

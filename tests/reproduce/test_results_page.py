@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from digit_experiment import TOML, written
 from kinspace.reproduce import read_experiment, results_page
-from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.reproduce.jobs import make_jobs
 from kinspace.reproduce.records import Records, curve_of
 from kinspace.reproduce.result_figures import experiment_figures
@@ -24,10 +24,9 @@ from kinspace.reproduce.results_table import (
     mean_spread,
     table_lines,
 )
-from kinspace.reproduce.run_measures import RunMeasures
+from kinspace.reproduce.run_measures import RunMeasures, classification_errors
 from kinspace.reproduce.training_processes import TrainingProcesses
 from kinspace.run import Run
-from reproduce.small import TOML, written
 
 KEPT = Path(__file__).parents[2] / "benchmarks/results/reproduce"
 RUN: dict[str, Any] = {

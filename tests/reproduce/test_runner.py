@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from digit_experiment import OPTIONS, TOML, written
 from kinspace.cli import app
 from kinspace.data import load_dataset
 from kinspace.evaluation import recall_at_k
@@ -23,7 +24,6 @@ from kinspace.reproduce import Outcome, make_jobs, read_experiment, reproduce
 from kinspace.reproduce.training_processes import FailedRun, TrainingProcesses
 from kinspace.run import open_run
 from kinspace.training.data_parts import split_names
-from reproduce.small import OPTIONS, TOML, written
 
 
 @pytest.fixture(scope="module")

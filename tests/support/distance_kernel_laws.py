@@ -65,7 +65,7 @@ def check_second_derivatives(device: str = "cpu") -> None:
 
 
 def check_ways(device: str = "cpu") -> None:
-    """Used where it can be; switched off, transformed or in float64 the formula computes."""
+    """Used where it can be; switched off, transformed, large or in float64 the formula computes."""
     (x,) = sets(40, None, 70, device)
     with mock.patch.object(kernel, "forward", wraps=kernel.forward) as forward:
         expected = squared_distances(x)
@@ -74,6 +74,8 @@ def check_ways(device: str = "cpu") -> None:
             torch.testing.assert_close(squared_distances(x), expected, rtol=1e-3, atol=1e-4)
         torch.func.grad(lambda y: squared_distances(y).sum())(x.detach())
         squared_distances(x.double())
+        with mock.patch.object(kernel, "WORK", 40 * 40 * 70 - 1):
+            squared_distances(x)
         assert forward.call_count == 1
 
 

@@ -67,7 +67,7 @@ def check_medoids(device: str = "cpu") -> None:
 
 
 def check_the_loss(device: str = "cpu") -> None:
-    """Its value and gradient, and a weight that is learnt."""
+    """Its value and gradient, and a weight that is learned."""
     for name in ("plain", "duplicated"):
         batch = LARGE_BATCHES[name]
         results = []

@@ -20,7 +20,7 @@ from training_commands import (
     stopped_here,
 )
 
-# momentum, learnt targets, an average of the weights, dropout: all that a checkpoint has to hold
+# momentum, learned targets, an average of the weights, dropout: all that a checkpoint has to hold
 DENSITY = [
     "--method", "density", "--steps", "40", "--save-every", "9", "--log-every", "1",
     "--set", "optimizer.ema=0.9", "--set", "model.dropout=0.2", *QUICK,

@@ -16,9 +16,9 @@ from kinspace.losses import Contrastive
 from kinspace.objective import Objective
 from kinspace.run import open_run
 from kinspace.samplers import random
-from kinspace.training.log import MetricsFile, read_metrics
+from kinspace.training.log import MetricsFile
 from kinspace.training.loop import Stopped
-from kinspace.training.run_folder import read_checkpoint, write_checkpoint
+from kinspace.training.run_folder import read_checkpoint, read_metrics, write_checkpoint
 from kinspace.training.state import State, from_checkpoint, to_checkpoint
 from kinspace.training.step import Precision
 from small_trainings import Net, net, trained_net

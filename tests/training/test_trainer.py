@@ -129,6 +129,7 @@ def test_any_module_learns_on_any_data_of_inputs_and_labels(tmp_path: Path) -> N
         method="triplet",
         changes=changes,
         out=tmp_path,
+        split="zero_shot",
         device="cpu",
         quiet=True,
     )

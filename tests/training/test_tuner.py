@@ -72,12 +72,17 @@ def test_the_test_part_is_never_read(tmp_path: Path) -> None:
     for label in range(4, 8):  # the half that tests is no pictures at all
         for picture in (tmp_path / "photos" / f"kind {label}").iterdir():
             picture.write_bytes(b"secret")
-    options: dict[str, Any] = {"data": str(tmp_path / "photos"), "changes": {"sampler.samples": 2}}
+    options: dict[str, Any] = {"data": str(tmp_path / "photos"), "split": "zero_shot"}
+    options["changes"] = {"sampler.samples": 2}
     search = searched(tmp_path / "search", 2, **options)
     assert [row["state"] for row in search.trials] == ["done", "done"]
     with pytest.raises(ValueError, match="16 of 32 pictures cannot be read"):
         kinspace.train(
-            str(tmp_path / "photos"), method=search.best, out=tmp_path / "run", **OPTIONS
+            str(tmp_path / "photos"),
+            method=search.best,
+            out=tmp_path / "run",
+            split="zero_shot",
+            **OPTIONS,
         )
 
 
@@ -118,18 +123,31 @@ def test_an_interrupted_trial_is_resumed_with_its_values(
     assert without_clocks(result.trials) == without_clocks(whole.trials)
 
 
+def test_what_a_killed_process_leaves_is_no_obstacle(tmp_path: Path) -> None:
+    searched(tmp_path, 1)
+    (tmp_path / "trial-001").mkdir()
+    (tmp_path / "trial-001/recipe.toml").touch()  # killed before run.json
+    (tmp_path / "journal.jsonl.lock").symlink_to("journal.jsonl")
+    (tmp_path / ".tune.json.1.part").touch()
+    assert [row["state"] for row in searched(tmp_path, 2).trials] == ["done", "done"]
+
+
+def test_a_folder_with_other_files_is_no_study(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ValueError, match="expected a new or empty folder, got one with other"):
+        searched(tmp_path, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_processes_share_a_study(photos: str, tmp_path: Path) -> None:
     arguments = [photos, "--method", "contrastive", "--trials", "4", "--steps", "3"]
     arguments += ["--range", "optimizer.lr=1e-4:1e-2:log", *QUICK_ARGUMENTS]
     folders = [tmp_path / "alone", tmp_path / "shared", tmp_path / "shared"]
     command = [sys.executable, "-m", "kinspace", "tune", *arguments, "--out"]
-    started = []
-    for folder in folders:
-        while folder in folders[: len(started)] and not (folder / "tune.json").exists():
-            assert started[-1].poll() is None
-        started.append(
-            subprocess.Popen([*command, str(folder)], env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-        )
+    started = [
+        subprocess.Popen([*command, str(folder)], env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+        for folder in folders
+    ]
     assert [process.wait(timeout=200) for process in started] == [0, 0, 0]
     assert {path.name for path in (tmp_path / "shared").glob("trial-*")} == {
         f"trial-00{number}" for number in range(4)

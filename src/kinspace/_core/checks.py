@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 Value = TypeVar("Value")
-Number = float | Tensor  # an option: a number, or a 0-d tensor that may be learnt
+Number = float | Tensor  # an option: a number, or a 0-d tensor that may be learned
 
 
 def vectors(name: str, value: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def class_vector(name: str, value: Tensor, num_classes: int | None = None) -> Te
 def number(name: str, value: Any, *, at_least: float = -math.inf) -> Any:
     """A finite number, not below `at_least`: of Python, of NumPy, or a 0-d tensor.
 
-    A tensor comes back as it is, so that it can be learnt; its value is checked on a CPU only.
+    A tensor comes back as it is, so that it can be learned; its value is checked on a CPU only.
 
     >>> number("margin", float("nan"))
     Traceback (most recent call last):

@@ -40,8 +40,9 @@ def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Embed pictures into a table of vectors, classes and names.
 
-    No run is needed with --backbone: the first argument is then DATA. If interrupted, the same
-    command continues after the last finished shard. Under torchrun the processes share the work.
+    A pretrained backbone (--backbone) needs no run: the first argument is then DATA. If
+    interrupted, the same command continues after the last finished shard. Under torchrun the
+    processes share the work.
     """
     with user_errors(), progress("embedding") as display:
         model, pictures = model_and_pictures(source, data, backbone)

@@ -86,7 +86,9 @@ BatchSize = Annotated[
 ]
 Split = Annotated[
     str | None,
-    typer.Option(help="zero_shot, official, stratified or all. Default: the recipe's."),
+    typer.Option(
+        help="auto, random_classes, zero_shot, official, stratified or all. Default: the recipe's."
+    ),
 ]
 Precision = Annotated[
     str | None, typer.Option(help="float32, bf16 or fp16. Default: bf16 on a GPU, else float32.")

@@ -49,8 +49,8 @@ def report_command(  # noqa: PLR0913 - every option of the command is a paramete
     """Write an HTML report on a run or a table of vectors.
 
     The page needs neither a network nor other files. Figures and numbers are also written as files.
-    A run folder is made first with --backbone, of pictures and without training. Of pictures
-    without classes the page shows the map, neighbors and near-duplicates.
+    A pretrained backbone (--backbone) embeds pictures without training; a run folder is made first.
+    For pictures without classes the page shows the map, neighbors and near-duplicates.
     """
     with user_errors(), progress() as display:
         from kinspace.report import write_report

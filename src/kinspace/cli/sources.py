@@ -1,4 +1,4 @@
-"""What several commands work on: a run or a backbone without training, and pictures."""
+"""Arguments and options of commands that take a run, or pictures and a pretrained backbone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 RunOrData = Annotated[
-    str, typer.Argument(metavar="RUN|DATA", help="Run folder; with --backbone the pictures.")
+    str, typer.Argument(metavar="RUN|DATA", help="Run folder, or the pictures with --backbone.")
 ]
 BackboneOption = Annotated[
     str | None,
@@ -52,8 +52,8 @@ Unlabeled = Annotated[
     bool,
     typer.Option(
         "--unlabeled",
-        help="Read the pictures without classes, from folders nested in any way. A folder with "
-        "all pictures directly in it has none anyway.",
+        help="Ignore classes and read all pictures, however the folders are nested. Not needed "
+        "for a folder with all pictures directly in it.",
     ),
 ]
 SkipBadPictures = Annotated[

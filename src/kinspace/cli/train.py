@@ -62,8 +62,8 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         float | None,
         typer.Option(
             min=0.0,
-            help="Search rate and length, with so many times the steps of one training; 0: the "
-            "recipe's own. Default: 3, unless --steps or a learning rate is given.",
+            help="Steps of the search for learning rate and length, in trainings; 0: no search. "
+            "Default: 3, or 0 with --steps or a learning rate.",
         ),
     ] = None,
     steps: Steps = None,
@@ -88,7 +88,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
     ] = 10,
     keep_every: Annotated[
         int | None,
-        typer.Option(min=1, help="Keep the weights of every so many steps in RUN/checkpoints."),
+        typer.Option(
+            min=1, help="Steps between weights kept in RUN/checkpoints. Default: none kept."
+        ),
     ] = None,
     skip_bad: SkipBad = False,
     baselines: Baselines = True,
@@ -102,9 +104,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
 ) -> None:
     """Train a model on labeled pictures and evaluate it on unseen classes.
 
-    Learning rate and number of steps are chosen on training classes that are held out, among them
-    the backbone as it is: what no training improves is kept. --steps, a learning rate or --budget 0
-    leaves the search out.
+    The learning rate and the number of steps are chosen on held-out training classes. If no
+    training is better there than the backbone as it is, the backbone is kept. --steps, a learning
+    rate or --budget 0 skips this search.
 
     Ctrl-C saves a checkpoint; continue with --resume RUN. A loss that is NaN or infinite ends the
     run with exit code 2.
@@ -187,10 +189,10 @@ def print_results(run: Run) -> None:
     if measures:
         console.print(table)
     selection = run.selection
-    said = [*run.verdict]
+    lines = [*run.verdict]
     if selection is not None and selection["trained"]:
-        said.append(selection["reason"])
-    said.append(f"run folder: {run.folder}")
-    said.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
-    for line in said:
+        lines.append(selection["reason"])
+    lines.append(f"run folder: {run.folder}")
+    lines.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
+    for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

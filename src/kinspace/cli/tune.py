@@ -67,7 +67,7 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
     """Search for the best values of a recipe's options.
 
     Trials are ranked by Recall@1 on the validation classes. The test part is not used. Needs Optuna
-    (pip install 'kinspace[tune]'). Several processes can share a folder.
+    (the extra tune). Several processes can share a folder.
     """
     again = "the same command" + (" continues" if out is None else f" --out {out} continues")
     with user_errors(interrupted=f"interrupted; {again}"):

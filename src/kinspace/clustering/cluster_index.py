@@ -1,4 +1,4 @@
-"""The cluster index of Magnet: K-means in every class, what is near, and what still costs.
+"""The cluster index of Magnet: clusters of each class, their impostors, the losses of samples.
 
 Between refreshes the index says which cluster a sample is in and where the clusters are. From it a
 neighborhood is drawn: a seed cluster I with probability
@@ -9,8 +9,8 @@ and the clusters of other classes nearest to it, its impostors. A cluster none o
 been seen counts as the mean of those that have; where all losses are 0, p is uniform.
 
 Rippel et al., Metric learning with adaptive density discrimination, ICLR 2016, sec. 3.2. Embeddings
-for a refresh come from one pass of the frozen model over all samples: mixing those of different
-steps is known to ruin the index.
+for a refresh come from one pass of the frozen model over all samples: embeddings of different
+steps mixed would ruin the index.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ table of all samples by all clusters is made.
 
 Seeds by greedy K-means++ (Arthur & Vassilvitskii, 2007: each next seed is drawn in proportion to
 the squared distance to the seeds so far, the best of a few draws is kept), then Lloyd's steps until
-a class gains next to nothing. A sample is only ever measured against the clusters of its own class.
+a class gains next to nothing.
 
 Classes of about one size form a group, padded to the largest of them, and a step is one batched
 matrix product for the whole group. A class of few samples is first turned into the table D of its
@@ -204,7 +204,7 @@ def own(squares: Tensor, clusters: Tensor) -> Tensor:
 def clusters_by_modes(
     group: PaddedClasses, draws: Tensor, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Clusters of the samples within their class, one for each mode; see `lloyd.kmeans`."""
+    """Clusters of the samples within their class, one for each mode; see `kmeans`."""
     best, best_squares = lloyd(group, torch.zeros_like(group.rows), draws.shape[2], 0)
     most = best.new_ones(len(best))  # modes found so far, (classes,)
     for count in range(2, 1 + min(draws.shape[2], group.rows.shape[1] // 2)):
@@ -281,7 +281,7 @@ def class_kmeans(
     iterations: int = 50,
     restarts: int = 1,
 ) -> ClassClusters:
-    """K-means++ and Lloyd's steps within each class, all classes at once (see `lloyd`).
+    """K-means++ and Lloyd's steps within each class, all classes at once (module docstring).
 
     clusters_per_class: as many for each class, or fewer where a class has fewer distinct samples;
     "auto" gives a class as many as it has modes, up to max_clusters (see the module docstring).

@@ -24,6 +24,7 @@ from kinspace.data.splits import (
     class_folds,
     hold_out_classes,
     official,
+    random_classes,
     stratified,
     zero_shot,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "load_dataset",
     "moths_dataset",
     "official",
+    "random_classes",
     "require_readable",
     "sequential_batches",
     "stratified",

@@ -1,8 +1,9 @@
 """Zip and tar archives (also .gz, .bz2, .xz), read in place.
 
-An archive holds a folder of class folders, or a table (.csv, .tsv) beside its pictures: one table
-at the top makes it the second. A single folder around everything, as most programs make, is
-skipped. In a tar the pictures stay in the archive's order, so that one pass reads them all.
+An archive holds a folder of class folders, or a table (.csv, .tsv) beside its pictures: a
+single table at the top makes it the second. A single folder around everything, as most programs
+make, is skipped. In a tar the pictures stay in the archive's order, so that one pass reads them
+all.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from PIL import Image
 from kinspace._core.checks import first_few
 from kinspace.data.csv_table import read_table, require_files, table_dataset
 from kinspace.data.dataset import Dataset, from_names, unlabeled
-from kinspace.data.layout import find_layout, is_ignored, part_name
+from kinspace.data.folder import find_layout, is_ignored, part_name
 from kinspace.data.pictures import UnreadablePicture, decode, size_and_time
 
 __all__ = ["ArchivePictures", "from_archive", "is_archive", "open_archive", "read_member"]

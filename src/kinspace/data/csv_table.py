@@ -29,7 +29,7 @@ from torch import Tensor
 
 from kinspace._core.checks import first_few
 from kinspace.data.dataset import Attributes, Dataset, from_names, natural_order, unlabeled
-from kinspace.data.layout import PARTS, part_name
+from kinspace.data.folder import PARTS, part_name
 from kinspace.data.pictures import FilePictures, Pictures
 
 __all__ = [
@@ -101,7 +101,7 @@ def read_table(
     attributes: Sequence[str] | None = None,
     labeled: bool | None = None,
 ) -> Table:
-    r"""The table in these bytes; `where` is its file's name.
+    r"""Read a table from bytes; `where` is its file's name.
 
     >>> read_table(b"label;path;split\nluna;1.jpg;train\n", where="moths.csv")
     Table(paths=('1.jpg',), labels=('luna',), parts=('train',), attributes=None)

@@ -56,6 +56,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
 
     parts: for each picture the official part it is in ("train", "test", "query", "gallery", ...).
     parents: for each class the number of its group in parent_names (genus, product kind).
+    standard: a published or built-in set, of which papers train on the first half of the classes.
 
     >>> import numpy as np
     >>> from kinspace.data.pictures import ArrayPictures
@@ -76,6 +77,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     parents: tuple[int, ...] | None = None
     parent_names: tuple[str, ...] = ()
     name: str = "pictures"
+    standard: bool = False
     transform: Callable[[Image.Image], Any] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -139,7 +141,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     def require_labels(self, what: str) -> None:
         """Raise a ValueError if the pictures have no classes; what: that which needs them.
 
-        >>> from kinspace.data.built_in import digits_dataset
+        >>> from kinspace.data.in_memory import digits_dataset
         >>> digits_dataset().without_labels().require_labels("train")
         Traceback (most recent call last):
         ValueError: train expects classes: one folder a class, or a table with a column 'label';
@@ -154,7 +156,7 @@ class Dataset(data.Dataset[tuple[Any, int, int]]):
     def without_labels(self) -> Dataset:
         """The same pictures without their classes.
 
-        >>> from kinspace.data.built_in import digits_dataset
+        >>> from kinspace.data.in_memory import digits_dataset
         >>> digits_dataset().without_labels()
         <Dataset 'digits': 1,797 pictures without classes>
         """

@@ -150,7 +150,8 @@ def digits_dataset() -> Dataset:
     images = (bunch.images * (255 / 16)).round().astype(np.uint8)  # from 0 .. 16
     labels = torch.from_numpy(bunch.target.astype(np.int64))
     names = tuple(str(digit) for digit in range(10))
-    return Dataset(ArrayPictures(images, prefix="digit"), labels, names, name="digits")
+    pictures = ArrayPictures(images, prefix="digit")
+    return Dataset(pictures, labels, names, name="digits", standard=True)
 
 
 def moths_dataset(
@@ -188,6 +189,7 @@ def moths_dataset(
         parents=tuple(number[genus] for genus in moths.genera),
         parent_names=genera,
         name="moths",
+        standard=True,
     )
 
 

@@ -17,7 +17,15 @@ from kinspace._core import checks
 from kinspace._core.checks import first_few
 from kinspace.data.dataset import Dataset
 
-__all__ = ["Split", "class_folds", "hold_out_classes", "official", "stratified", "zero_shot"]
+__all__ = [
+    "Split",
+    "class_folds",
+    "hold_out_classes",
+    "official",
+    "random_classes",
+    "stratified",
+    "zero_shot",
+]
 
 PARTS = ("train", "validation", "test")
 _TRAIN, _VALIDATION, _TEST = range(3)
@@ -128,6 +136,22 @@ def zero_shot(dataset: Dataset, *, validation: float = 0.0, seed: int = 0) -> Sp
     part_of_class[:half] = _TRAIN
     if validation:
         part_of_class[_drawn(half, validation, seed, "validation")] = _VALIDATION
+    return Split(dataset, part_of_class[dataset.labels])
+
+
+def random_classes(dataset: Dataset, fraction: float = 0.5, *, seed: int) -> Split:
+    """Whole classes, drawn by the seed, to test on: the given fraction of them.
+
+    For classes in an order that means something, as by alphabet all cats before all dogs: the first
+    half would train on one kind of thing and test on the other.
+
+    >>> from kinspace.data.in_memory import digits_dataset
+    >>> random_classes(digits_dataset(), seed=0).test.class_names
+    ('1', '3', '4', '5', '7')
+    """
+    _at_least_classes(dataset, 2)
+    part_of_class = torch.full((dataset.num_classes,), _TRAIN)
+    part_of_class[_drawn(dataset.num_classes, fraction, seed, "fraction")] = _TEST
     return Split(dataset, part_of_class[dataset.labels])
 
 

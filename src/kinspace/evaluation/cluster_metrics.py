@@ -41,7 +41,7 @@ from kinspace.evaluation.similarity import Labels, Vectors, class_numbers, label
 __all__ = ["Clustering", "ami", "clustering_metrics", "kmeans", "nmi", "pairwise_f1"]
 
 BLOCK = {"cpu": 2**22, "cuda": 2**28}  # numbers in a block of distances
-GROWTH = 64  # a round adds one seed for so many that there are
+GROWTH = 64  # a round adds one seed for every GROWTH there are
 TRIALS = 6  # candidates for each seed
 TOLERANCE = 1e-4  # share of the inertia: a step that gains less is the last
 

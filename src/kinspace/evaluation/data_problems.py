@@ -1,8 +1,8 @@
-"""Problems in the data that an embedding shows.
+"""Problems in the data that embeddings reveal.
 
     suspect_labels      pictures whose neighbors are of one other class
     near_duplicates     pairs of pictures that are almost the same
-    confused_classes    pairs of classes whose pictures find each other
+    confused_classes    pairs of classes whose pictures are nearest neighbors of each other
     hidden_groups       classes that are several groups
 
 `data_problems` runs all four on a table and lists what they find by name, for `summarize`.
@@ -169,7 +169,7 @@ def near_duplicates(
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """Two classes whose samples find each other."""
+    """Two classes whose samples are nearest neighbors of each other."""
 
     first: Any
     second: Any
@@ -269,7 +269,7 @@ def data_problems(
     """All four kinds of problems in a labeled table, in plain values with the table's names.
 
     vectors: those of the table, on the device to compute on. notes: a list to which a note is added
-    if duplicates cannot be looked for. train: the training part and its vectors; duplicates are
+    if duplicates cannot be searched. train: the training part and its vectors; duplicates are
     pairs of a row of the table and one of `train`, by default pairs within the table.
 
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.1, 1.0]])

@@ -1,4 +1,4 @@
-"""Evaluate a run, or vectors from anywhere.
+"""Evaluate a run, or vectors from any source.
 
 found = evaluate("runs/moths-nra-1")
 found = evaluate("vectors.npz")
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeGuard, Unpack
 
 from torch import nn
 
@@ -21,7 +21,14 @@ from kinspace.evaluation.summary import Evaluation, Status, summarize
 from kinspace.inference.run_embeddings import BASELINES, RunEmbeddings
 from kinspace.run import Run, Splits, open_run
 
-__all__ = ["EvaluateOptions", "EvaluatedTables", "evaluate", "evaluate_tables", "files_of"]
+__all__ = [
+    "EvaluateOptions",
+    "EvaluatedTables",
+    "evaluate",
+    "evaluate_tables",
+    "files_of",
+    "names_a_run",
+]
 
 
 class EvaluateOptions(TypedDict, total=False):
@@ -29,7 +36,7 @@ class EvaluateOptions(TypedDict, total=False):
 
     metric: "cosine" or "euclidean". seed: of what is drawn at random. name: in the result, by
     default that of the folder or file. device: by default a run is embedded on a GPU if there is
-    one, and everything is measured on the CPU. fmr: the false-match rate wanted. model: for a run
+    one, and everything is measured on the CPU. fmr: the target false-match rate. model: for a run
     with a module of your own, one like it. status: called with each step.
     """
 
@@ -91,7 +98,7 @@ def evaluate_tables(
     if given.get("device") is not None:
         given["device"] = pick_device(given["device"])
     module = given.pop("model", None)
-    if isinstance(source, Run) or (not isinstance(source, EmbeddingTable) and _is_run(source)):
+    if isinstance(source, Run) or names_a_run(source):
         run = source if isinstance(source, Run) else open_run(source)
         return _evaluate_run(run, data, module, given)
     if data is not None:
@@ -102,7 +109,10 @@ def evaluate_tables(
     return EvaluatedTables(found, {"test": table}, files_of(table))
 
 
-def _is_run(source: str | Path) -> bool:
+def names_a_run(source: object) -> TypeGuard[str | Path]:
+    """Whether it is a path, and not that of a table."""
+    if not isinstance(source, (str, Path)):
+        return False
     return Path(source).is_dir() or not Path(source).suffix
 
 

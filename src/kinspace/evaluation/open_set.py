@@ -48,11 +48,12 @@ def open_set_metrics(
     *,
     metric: str = "cosine",
 ) -> dict[str, float]:
-    """What becomes of queries at a threshold; their classes may be in the gallery or not.
+    """Shares of queries accepted and rejected at a threshold; their classes may be unknown.
 
     identified, misidentified, rejected: shares of the queries of known classes. false_alarms: the
-    share of those of unknown classes that are accepted. auc: the chance that a query of a known
-    class is more similar to the gallery than one of an unknown class. NaN where there are none.
+    share of those of unknown classes that are accepted. auc: the probability that a query of a
+    known class is more similar to the gallery than one of an unknown class. NaN where there are
+    none.
 
     >>> gallery, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
     >>> x = np.array([[1.0, 0.1], [0.1, 1.0], [-1.0, 0.0]])

@@ -333,7 +333,7 @@ class _Sections:
 
     def problems(self, train: EmbeddingTable | None) -> dict[str, Any]:
         """`data_problems` of the table."""
-        self.status("looking for problems in the data")
+        self.status("searching for problems in the data")
         known = None if train is None else (train, self.vectors_and_labels(train)[0])
         return data_problems(
             self.table, self.vectors, self.notes, train=known, metric=self.metric, seed=self.seed

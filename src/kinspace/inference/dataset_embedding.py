@@ -1,4 +1,4 @@
-"""A whole data set through a model: to a table, in shards that a stopped run goes on from."""
+"""The embeddings of a whole data set: a table, or a file written shard by shard."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def embed_to_file(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> EmbeddingTable | None:
-    """The same into a .npz file, a shard of pictures after another in the folder OUT.parts.
+    """Write the embeddings to a .npz file, shard by shard in the folder OUT.parts.
 
-    A run that was stopped goes on with the shards that are missing. Under torchrun each process
+    An interrupted call resumes with the missing shards. Under torchrun each process
     makes its share of them and the first puts them together; the others return None.
     """
     out = Path(out)

@@ -1,4 +1,4 @@
-"""Whatever a picture comes as, to the network's input."""
+"""Pictures in any accepted form, made the input of the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model at work: encode, compare, search, classify, add.
+"""A trained model or a pretrained backbone: encode, compare, search, classify, add.
 
 Only JSON and safetensors of a run folder are read: no file can run code.
 """
@@ -47,8 +47,8 @@ class EmbeddingModel:
 
     folder: None for a backbone. module: the network. about: what run.json says. settings: what
     becomes of a picture before the network, None where the model takes tensors. views: with more
-    than one (`test.views`) a vector is the mean over so many crops of its picture, the same for
-    all. thresholds: None before `kinspace index`.
+    than one (`test.views`) a vector is the mean over this number of crops of its picture, the same
+    for all. thresholds: None before `kinspace index`.
 
     >>> import kinspace
     >>> model = kinspace.load("runs/moths-nra-1")  # doctest: +SKIP
@@ -138,7 +138,7 @@ class EmbeddingModel:
 
         images: paths, PIL images, uint8 arrays (height, width, 3) or tensors (3, height, width).
         Floating point tensors go into the network as they are, as one view.
-        device: the network goes there first, and stays; None: it is where it should be. progress:
+        device: the network goes there first, and stays; None: it stays where it is. progress:
         a bar on the terminal. A whole data set is better given to `kinspace embed`. On a CPU many
         pictures go through a faster network of the same numbers
         (`kinspace.models.inference_network`).
@@ -253,7 +253,8 @@ class EmbeddingModel:
 
         labels: the class name of each picture, or one for all; None where the gallery has no
         classes. Says for each class which other one is nearest and whether the two are confusable.
-        The first pictures given to a backbone are its gallery. `save_gallery` makes it lasting.
+        In a run folder the pictures are on the disk when this returns, in the journal of the
+        gallery. The first pictures given to a backbone are its gallery.
         """
         asked = as_list(images, pictures=self.settings is not None)
         names = None if labels is None else _class_names(labels, len(asked))
@@ -270,7 +271,7 @@ class EmbeddingModel:
         return self._gallery().add(self.encode(asked), names, paths, limit)
 
     def save_gallery(self) -> None:
-        """Write the gallery, with what was added, to the run folder."""
+        """Write the gallery to the run folder as one file, with what its journal has."""
         self._gallery().save(self.run.folder)
 
     def _one(self, image: Any) -> NDArray[np.float32]:
@@ -387,7 +388,7 @@ def _new_module(config: Any, folder: Path) -> nn.Module:
 
 
 def _class_names(labels: str | Sequence[str], count: int) -> list[str]:
-    """A class name for each of so many pictures."""
+    """A class name for each of `count` pictures."""
     names = [labels] * count if isinstance(labels, str) else list(labels)
     if len(names) != count or not all(isinstance(name, str) and name for name in names):
         raise ValueError(

@@ -50,7 +50,7 @@ def greedy_medoids(
     """
     device = distances.device
     # many small steps that wait for each other: on a GPU launches would take longer than the work
-    distances, classes = distances.cpu(), classes.cpu()
+    distances, classes, margin_weight = distances.cpu(), classes.cpu(), float(margin_weight)
     present, classes = classes.unique(return_inverse=True)
     count = len(present)
     search = _Search(distances, classes, count)

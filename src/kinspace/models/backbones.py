@@ -36,7 +36,12 @@ from kinspace.models.googlenet import GoogLeNet
 from kinspace.models.lora import add_lora
 from kinspace.models.mnist_convnet import MnistConvNet
 from kinspace.models.preprocessing import Preprocessing
-from kinspace.models.pretrained import package_of, packaged_weights, quick_offline, read_packaged
+from kinspace.models.pretrained_weights import (
+    package_of,
+    packaged_weights,
+    quick_offline,
+    read_packaged,
+)
 from kinspace.models.small import SmallNet
 from kinspace.models.weights import read_weights, take_weights
 
@@ -67,7 +72,7 @@ class Backbone(nn.Module):
     Tokens are (batch, tokens, channels); `prefix_tokens` of them come before the patches' own. With
     learners it gives a tuple of maps, one for each, by attention masks or at several depths.
     `features` is the number of channels, with learners of each; `pooling` that of its own
-    classifier, "token" or "avg"; `preprocessing` how it wants its pictures; `ignored` the keys of a
+    classifier, "token" or "avg"; `preprocessing` its input format; `ignored` the keys of a
     weight file that had no place: those of its classifier. Made by `make_backbone`.
 
     >>> make_backbone("googlenet")(torch.zeros(1, 3, 64, 64)).shape
@@ -132,8 +137,9 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
     weights: a safetensors file with the keys of the model, or one an Embedder was saved to. Every
     key must fit; those of a classifier are left out and named in `ignored`. With another number of
     in_channels timm's `adapt_input_conv` fits the first convolution. options go to the model.
-    attention: so many learners by masks, 0: none; depths: learners at several depths. lora: the
-    rank of a transformer's LoRA, 0: none; it is no part of `config`, see `kinspace.models.lora`.
+    attention: the number of learners by masks, 0: none; depths: learners at several depths. lora:
+    the rank of a transformer's LoRA, 0: none; it is no part of `config`, see
+    `kinspace.models.lora`.
 
     >>> backbone = make_backbone("small", options={"width": 8})
     >>> backbone.features, backbone.preprocessing.size
@@ -170,7 +176,7 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
 
 
 def count_learners(name: str, attention: int, *, depths: bool) -> int:
-    """How many learners a backbone is to have, 0: no ensemble; what cannot be is an error.
+    """The number of learners of a backbone, 0: no ensemble; invalid combinations are an error.
 
     >>> count_learners("small", 8, depths=False), count_learners("googlenet", 0, depths=True)
     (8, 3)

@@ -59,7 +59,7 @@ class Embedder(nn.Module):
 
     @property
     def preprocessing(self) -> Preprocessing | None:
-        """How the backbone wants its pictures; None where it does not say."""
+        """The input format of the backbone; None if it is unknown."""
         return getattr(self.backbone, "preprocessing", None)
 
     def features(self, x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from kinspace.data.transforms import NORMALIZATIONS, Normalization
 from kinspace.models.preprocessing import Preprocessing
-from kinspace.models.pretrained import has_network
+from kinspace.models.pretrained_weights import has_network
 
 __all__ = [
     "Trunk",
@@ -132,7 +132,7 @@ def freeze_unused(net: nn.Module, preprocessing: Preprocessing) -> int:
     """Freeze the parameters that the map does not depend on; the number of its channels.
 
     They would never have a gradient, which training on several processes takes for an error. Found
-    without computing, on tensors that have shapes and no values.
+    on meta tensors, which have shapes and no values.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3))
     >>> freeze_unused(net, Preprocessing((0.5,) * 3, (0.5,) * 3, 5))

@@ -9,11 +9,11 @@ Pooling, over the positions of a map or the patches of a transformer:
     token   a transformer's first token (the class token), not a pooling over patches
 
 In training the embeddings have length 1 if `normalize` is true, or the length it gives; in eval
-mode always 1. With `groups` (how many, or their sizes: `_core.subembeddings`) each group of
+mode always 1. With `groups` (how many, or their sizes: `kinspace._core.vectors`) each group of
 dimensions is normalized by itself, all to one length, so that the whole has it as before. Losses
-on inner products (N-pair, ALMN) live or die by the length: of unnormalized embeddings `calibrate`
-sets the one they start with. The layer starts from a normal distribution of variance 1 / dim, which
-keeps the length of its input on average, and bias 0, or from a projection of the features
+on inner products (N-pair, ALMN) depend strongly on the length; `calibrate` sets the length that
+unnormalized embeddings start with. The layer starts from a normal distribution of variance 1 / dim,
+which keeps the length of its input on average, and bias 0, or from a projection of the features
 (`kinspace.models.projections`).
 
 A backbone with learners (`kinspace.models.ensembles`) gives a map for each; their pooled features
@@ -42,8 +42,8 @@ POOLINGS = ("avg", "max", "both", "token")
 def pool(features: Tensor, pooling: str = "avg", *, prefix_tokens: int = 0) -> Tensor:
     """A map (batch, channels, height, width) or tokens (batch, tokens, channels), to vectors.
 
-    prefix_tokens: so many first tokens are no patches; only pooling "token" looks at them. Vectors
-    (batch, channels) pass as they are.
+    prefix_tokens: the number of tokens before the patches; only the pooling "token" uses them.
+    Vectors (batch, channels) pass as they are.
 
     >>> pool(torch.tensor([[[[1.0, 3.0]]]]), "both")
     tensor([[5.]])

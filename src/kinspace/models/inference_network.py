@@ -62,7 +62,7 @@ _CLOSE = 1e-3  # of a vector's length
 def inference_network(
     module: nn.Module, *, pictures: int, embed: Embed | None = None, backend: str | None = None
 ) -> Iterator[InferenceNetwork]:
-    """The module as a function of batches, by the backend that is fastest for so many pictures.
+    """The module as a function of batches, by the fastest backend for this number of pictures.
 
     embed: what to call, `Embedder.features` say; None: the module itself. backend: one of BACKENDS;
     None: that of the variable KINSPACE_INFERENCE, or else `auto`.

@@ -1,4 +1,4 @@
-"""How a backbone wants its pictures."""
+"""The input format of a backbone."""
 
 from __future__ import annotations
 

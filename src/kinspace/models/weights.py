@@ -14,7 +14,7 @@ from kinspace.models.lora import A, merge_lora
 
 __all__ = ["load_weights", "read_weights", "save_weights", "take_weights"]
 
-NAMED = 4  # of many keys, so many are named
+NAMED = 4  # keys that an error names at most
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
 

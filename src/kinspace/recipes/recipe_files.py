@@ -64,15 +64,19 @@ def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
 
 
 def _with_common(table: Mapping[str, Any]) -> Recipe:
-    """A default recipe with what all of them share; its own values count more."""
+    """A default recipe over the values that all of them share."""
     files = resources.files("kinspace.recipes")
     common = {
         name: tomllib.loads(files.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
         for name in ("common", "fine_tuning")
     }
     shared = {**common["common"], "fine_tuning": common["fine_tuning"]}
-    sections = {key: {**values, **table.get(key, {})} for key, values in shared.items()}
-    return Recipe.from_dict({**table, **sections})
+    both = {
+        key: {**values, **table.get(key, {})} if isinstance(values, dict) else values
+        for key, values in shared.items()
+    }
+    own = {key: value for key, value in table.items() if not isinstance(both.get(key), dict)}
+    return Recipe.from_dict({**both, **own})
 
 
 def _files(folder: str) -> dict[str, Traversable]:

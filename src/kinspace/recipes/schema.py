@@ -44,11 +44,11 @@ from kinspace.recipes.sections import (
 from kinspace.regularizers import REGULARIZERS
 from kinspace.samplers import SAMPLERS
 
-__all__ = ["Recipe", "set_dotted", "to_toml"]
+__all__ = ["SPLITS", "Recipe", "set_dotted", "to_toml"]
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # in TOML, others are quoted
 
-SPLITS = ("zero_shot", "official", "stratified", "all")
+SPLITS = ("auto", "random_classes", "zero_shot", "official", "stratified", "all")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,8 @@ class Recipe:
     """Loss, regularizers, sampler, model, optimizer and schedule of a run.
 
     data: the standard set of the printed result, or None.
-    split: of the data, a function of `kinspace.data.splits`.
+    split: of the data, a function of `kinspace.data.splits`; "all": no test part; "auto":
+        "zero_shot" for a standard or built-in set, "random_classes" for other data.
     index: for the sampler "neighborhoods", and only for it.
     fine_tuning: for a dotted key its value where `with_changes` gives the backbone weights.
     tune: for a dotted key the values a search may try.

@@ -130,7 +130,7 @@ class ModelConfig:
         head train (`kinspace.models.lora`).
     freeze: the backbone does not train: its features are computed once, and the head trains on
         them (`kinspace.training.frozen`). freeze_views: of each training picture, the center crop
-        and so many less one random crops.
+        and this number less one of random crops.
     options: of the backbone.
     """
 

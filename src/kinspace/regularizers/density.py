@@ -1,9 +1,9 @@
-"""Density adaptivity: classes are kept from collapsing, toward densities that are learnt.
+"""Density adaptivity: classes are kept from collapsing, toward densities that are learned.
 
     D_c  = mean_{i in c} ||f_i - mu_c||^2,   mu_c = mean_{i in c} f_i
     L_DA = mean_c (D_c - t_c)^2 - mean_c t_c + 1/C^2 sum_{c,e} (o_e^eta t_c - o_c^eta t_e)^2
 
-over the C classes with at least two samples in the batch; none: 0. t_c is the learnt target of
+over the C classes with at least two samples in the batch; none: 0. t_c is the learned target of
 class c, o_c the average intra-class distance of its pretrained features before the embedding
 layer, once, over the training set. The last term keeps the ratios of the targets near those of
 the originals; without originals it is left out (Eq. 6, the paper's "minus" variants). The
@@ -85,7 +85,7 @@ def _checked_original(original: Tensor, num_classes: int) -> Tensor:
 
 
 class DensityAdaptivity(nn.Module):
-    """`density` with its learnt targets; give them to the optimizer too.
+    """`density` with its learned targets; give them to the optimizer too.
 
     original: the classes' densities before training, one entry a class, kept in the state.
     relative: divide them by their mean, so that the last term does not depend on their scale.

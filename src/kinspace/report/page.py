@@ -8,7 +8,12 @@ from typing import Any, Unpack
 from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace.data.validation import CheckResult, check
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.evaluator import EvaluatedTables, EvaluateOptions, evaluate_tables
+from kinspace.evaluation.evaluator import (
+    EvaluatedTables,
+    EvaluateOptions,
+    evaluate_tables,
+    names_a_run,
+)
 from kinspace.evaluation.summary import Status
 from kinspace.report.contents import contents
 from kinspace.report.figures import Plot
@@ -37,7 +42,7 @@ def write_report(
     that needs classes.
     """
     folder = _folder(source, out)
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
+    if names_a_run(source):
         source = open_run(source)
     if isinstance(source, Run):
         data = source.splits(data)  # opened once

@@ -1,8 +1,14 @@
-"""The numbers of a finished run: those its training wrote down, and those it did not.
+"""The numbers of a finished run: those that its training wrote, and those computed here.
 
 Retrieval measures of results.json are taken as they are. Clustering, classification, attributes
 and the rest are computed here, by the run's chosen weights over the parts the run had. The data is
 opened and decoded once for all runs of an experiment.
+
+`classification_errors` classifies the test part by the training part, each method by its own
+classifier: Magnet by kNC (Rippel et al., ICLR 2016, Eq. 6), triplets by soft kNN, softmax by its
+last layer, as in their Fig. 4(e). Distances are between embeddings as the loss sees them. The
+variance is that of the training part around its clusters: kNC's own, and for soft kNN around the
+class means. Nothing is chosen by the test part.
 """
 
 from __future__ import annotations
@@ -15,14 +21,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from kinspace.clustering.kmeans import class_kmeans
 from kinspace.data import Dataset, TransformSettings
 from kinspace.data.load import load_dataset
+from kinspace.evaluation.classification import (
+    error_rate,
+    knc_predict,
+    knn_predict,
+    nearest_mean_predict,
+    soft_knn_predict,
+)
 from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe
-from kinspace.reproduce.classification_errors import classification_errors
 from kinspace.reproduce.table_measures import at
 from kinspace.run import Run, open_run
 from kinspace.training.components import make_model, transform_settings
@@ -31,11 +45,15 @@ from kinspace.training.embedding import embed_all
 from kinspace.training.run_folder import read_checkpoint
 from kinspace.training.settings import RunSettings
 
-__all__ = ["RunMeasures"]
+__all__ = ["RunMeasures", "classification_errors"]
 
 SCALES = (0.8, 1.0, 1.25)  # with their mirror images the six views of "views_recall"
 MAP_SAMPLES = 5000  # test samples of the Euclidean mAP, as the NRA paper has it
 Weights = Mapping[str, Tensor]
+Part = tuple[Tensor, NDArray[np.int64]]  # embeddings and their classes
+Classifier = tuple[Tensor, Tensor | None, NDArray[np.int64]]
+NEAREST = 128  # clusters and samples that vote, as printed
+K = 5
 
 
 @dataclass(eq=False)
@@ -261,3 +279,46 @@ def _own(weights: Weights) -> dict[str, Tensor]:
         if found:
             return found
     return dict(weights)
+
+
+def classification_errors(
+    train: Part,
+    test: Part,
+    *,
+    clusters: int = 1,
+    classifier: Classifier | None = None,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Errors by kNC with `clusters` clusters a class, soft kNN, kNN, nearest class mean, softmax.
+
+    classifier: weight, bias and the classes of the rows of a softmax; without, there is no
+    "softmax_error".
+
+    >>> x, y = torch.tensor([[0.0], [0.2], [1.0], [1.2]]), np.array([0, 0, 1, 1])
+    >>> classification_errors((x, y), (x + 0.1, y))["knc_error"]
+    0.0
+    """
+    (known, names), (queries, truth) = train, test
+    labels = torch.from_numpy(names).to(known.device)
+    index = class_kmeans(known, labels, clusters, seed=seed)
+    means = index if clusters == 1 else class_kmeans(known, labels, 1, seed=seed)
+    many = max(len(known) - 1, 1)
+    metric: Any = {"metric": "euclidean"}
+    predicted = {
+        "knc": knc_predict(
+            queries,
+            index.centers,
+            index.cluster_labels.cpu().numpy(),
+            index.inertia / many,
+            nearest=NEAREST,
+        ),
+        "soft_knn": soft_knn_predict(queries, known, names, means.inertia / many, k=NEAREST),
+        "knn": knn_predict(queries, known, names, k=min(K, len(known)), **metric),
+        "nearest_mean": nearest_mean_predict(queries, known, names, **metric),
+    }
+    if classifier is not None:
+        weight, bias, classes = classifier
+        bias = None if bias is None else bias.to(queries)
+        logits = torch.nn.functional.linear(queries, weight.to(queries), bias)
+        predicted["softmax"] = classes[logits.argmax(1).cpu().numpy()]
+    return {f"{name}_error": error_rate(truth, found) for name, found in predicted.items()}

@@ -80,9 +80,9 @@ class Plan:
 
     draw: a pass over the data from a random generator. batch_size: of the largest batch; smallest:
     of the smallest. settings: what the batches depend on beside the seed; a saved state has to have
-    the same. group: so many neighbors in a batch belong together. live: batches depend on more than
-    that (on losses seen so far), so that those asked for ahead of the training step are saved with
-    the position.
+    the same. group: the number of neighbors in a batch that belong together. live: batches depend
+    on more than that (on losses seen so far), so that those asked for ahead of the training step
+    are saved with the position.
     """
 
     draw: Callable[[np.random.Generator], Pass]
@@ -199,7 +199,7 @@ class BatchSampler:
         self._ahead.clear()
 
     def _walk(self, position: tuple[int, int], batches: int) -> tuple[int, int]:
-        """The position so many batches further in the sequence of passes."""
+        """The position this number of batches further in the sequence of passes."""
         number, batch = position[0], position[1] + batches
         while batch and batch >= (length := len(self._pass(number))):
             number, batch = number + 1, batch - length

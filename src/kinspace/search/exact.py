@@ -3,16 +3,22 @@
 Products in float32 find candidates; float64 orders them. If the bound of the float32 error cannot
 exclude the remaining rows (many copies of one picture), all rows within it are compared. Cosines
 that differ only by rounding count as equal, and the lower id comes first.
+
+Any number of threads may search, add and delete at one time: a search sees what was there when it
+began.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
@@ -34,6 +40,7 @@ __all__ = ["ExactIndex"]
 QUERY_BLOCK = 512  # queries at a time
 BLOCK = {"cpu": 2**14, "cuda": 2**19}  # vectors multiplied at a time
 EXTRA = 8  # candidates beyond k
+GROWTH = 4  # a buffer that is full grows by a fourth
 
 
 class ExactIndex:
@@ -51,9 +58,10 @@ class ExactIndex:
     def __init__(self, dim: int, *, device: str | torch.device = "cpu") -> None:
         self._dim = checks.integer("dim", dim, at_least=1)
         self._device = torch.device(device)
-        self._vectors = torch.empty(0, dim, device=self._device)
-        self._columns = Columns.checked([], 0)
-        self._pending: list[Tensor] = []  # added, not yet part of _vectors
+        self._lock = threading.Lock()  # held to change the two fields below
+        empty = torch.empty(0, dim, device=self._device)
+        self._stored = _Stored.of(empty, Columns.checked([], 0))
+        self._pending: list[tuple[Tensor, Columns]] = []  # added, not yet stored
 
     @property
     def dim(self) -> int:
@@ -61,8 +69,7 @@ class ExactIndex:
         return self._dim
 
     def __len__(self) -> int:
-        self._merge_pending()
-        return len(self._columns)
+        return len(self._merged().columns)
 
     def add(
         self,
@@ -73,59 +80,62 @@ class ExactIndex:
     ) -> None:
         """Add vectors; a vector whose id is in the index replaces the old one."""
         more, columns = check_rows(self._dim, vectors, ids, labels, attributes, device=self._device)
-        self._columns = self._columns.append(columns)
-        self._pending.append(more)
+        if not len(columns):
+            return
+        with self._lock:
+            before = self._pending[-1][1] if self._pending else self._stored.columns
+            before.check_appendable(columns)
+            self._pending.append((more, columns))
 
-    def _merge_pending(self) -> None:
-        """Merge added vectors into one tensor, sorted by id; the last vector of an id counts."""
+    def _merged(self) -> _Stored:
+        """What is stored, with all that was added; it never changes afterwards."""
+        if self._pending:
+            with self._lock:
+                self._merge()
+        return self._stored
+
+    def _merge(self) -> None:
         if not self._pending:
             return
-        merged = torch.cat([self._vectors, *self._pending])
+        columns = self._stored.columns
+        for _, more in self._pending:
+            columns = columns.append(more)
+        self._stored = self._stored.extended([more for more, _ in self._pending], columns)
         self._pending = []
-        backwards = self._columns.ids[::-1]
-        last = len(backwards) - 1 - np.unique(backwards, return_index=True)[1]
-        self._keep(merged, last)
-
-    def _keep(self, vectors: Tensor, rows: Any) -> None:
-        if not np.array_equal(rows, np.arange(len(vectors))):
-            vectors = vectors[torch.from_numpy(rows).to(self._device)]
-            self._columns = self._columns.select(rows)
-        self._vectors = vectors
-        lengths = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
-        inverse = lengths.reciprocal().masked_fill_(lengths == 0, 0)
-        self._rows = Rows(vectors, inverse, vectors, lengths, None)
 
     def delete(self, ids: Any) -> int:
         """Remove vectors; returns how many of the ids were in the index."""
-        self._merge_pending()
-        removed = np.isin(self._columns.ids, check_ids("ids", ids))
-        if removed.any():
-            self._keep(self._vectors, np.flatnonzero(~removed))
+        unwanted = check_ids("ids", ids)
+        with self._lock:
+            self._merge()
+            removed = np.isin(self._stored.columns.ids, unwanted)
+            if removed.any():
+                self._stored = self._stored.select(np.flatnonzero(~removed))
         return int(removed.sum())
 
     def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> SearchResult:
         """Ids and cosines of the k nearest vectors of each query."""
         checks.integer("k", k, at_least=1)
-        self._merge_pending()
+        stored = self._merged()
         vectors = unit_vectors(queries, self._dim, self._device, name="queries")
         ids, cosines = empty_result(len(vectors), k)
         allowed = None
         if where is not None:
-            matches = np.flatnonzero(self._columns.allowed(where))
+            matches = np.flatnonzero(stored.columns.allowed(where))
             allowed = torch.from_numpy(matches).to(self._device)
-        count = min(k, len(self._columns) if allowed is None else len(allowed))
+        count = min(k, len(stored.columns) if allowed is None else len(allowed))
         if count:
-            finder = _Finder(self._rows, allowed)
+            finder = _Finder(stored.rows, allowed)
             for at in range(0, len(vectors), QUERY_BLOCK):
                 exact, rows = finder.nearest(vectors[at : at + QUERY_BLOCK], count)
-                ids[at : at + QUERY_BLOCK, :count] = self._columns.ids[rows.cpu().numpy()]
+                ids[at : at + QUERY_BLOCK, :count] = stored.columns.ids[rows.cpu().numpy()]
                 cosines[at : at + QUERY_BLOCK, :count] = exact.cpu().numpy()
         return ids, cosines
 
     def save(self, file: str | Path) -> None:
         """Write vectors, ids, labels and attributes to a .npz file."""
-        self._merge_pending()
-        write_arrays(file, {"vectors": self._vectors.cpu().numpy(), **self._columns.arrays()})
+        stored = self._merged()
+        write_arrays(file, {"vectors": stored.rows.given.cpu().numpy(), **stored.columns.arrays()})
 
     @classmethod
     def load(cls, file: str | Path, *, device: str | torch.device = "cpu") -> ExactIndex:
@@ -136,6 +146,57 @@ class ExactIndex:
         if len(columns):
             index.add(arrays["vectors"], columns.ids, columns.labels, columns.attributes)
         return index
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """Vectors sorted by id, with their columns. Searches use one while the next is made.
+
+    buffer: holds the vectors and, behind them, room for more, which no search sees.
+    """
+
+    rows: Rows
+    columns: Columns
+    buffer: Tensor
+
+    @staticmethod
+    def of(
+        vectors: Tensor, columns: Columns, buffer: Tensor | None = None, lengths: Any = None
+    ) -> _Stored:
+        if lengths is None:
+            lengths = _lengths(vectors)
+        inverse = lengths.reciprocal().masked_fill_(lengths == 0, 0)
+        rows = Rows(vectors, inverse, vectors, lengths, None)
+        return _Stored(rows, columns, vectors if buffer is None else buffer)
+
+    def extended(self, vectors: list[Tensor], columns: Columns) -> _Stored:
+        """With more vectors; columns: of all. The last vector of an id counts."""
+        count, total = len(self.columns), len(columns)
+        new = columns.ids[count:]
+        if (np.diff(new) <= 0).any() or (count and new[0] <= columns.ids[count - 1]):
+            merged = torch.cat([self.rows.given, *vectors])
+            backwards = columns.ids[::-1]
+            last = total - 1 - np.unique(backwards, return_index=True)[1]
+            place = torch.from_numpy(last).to(merged.device)
+            return _Stored.of(merged[place], columns.select(last))
+        buffer = self.buffer
+        if len(buffer) < total:
+            spare = total // GROWTH if count else 0  # of what is added once, none
+            buffer = buffer.new_empty(total + spare, buffer.shape[1])
+            buffer[:count] = self.rows.given
+        torch.cat(vectors, out=buffer[count:total])
+        lengths = torch.cat([self.rows.length, _lengths(buffer[count:total])])
+        return _Stored.of(buffer[:total], columns, buffer, lengths)
+
+    def select(self, rows: NDArray[np.int64]) -> _Stored:
+        """Some of the vectors, in the order of their ids."""
+        place = torch.from_numpy(rows).to(self.rows.given.device)
+        return _Stored.of(self.rows.given[place], self.columns.select(rows))
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
+    return lengths
 
 
 class _Finder:

@@ -8,6 +8,9 @@
 
 Deleted and replaced vectors stay in the file as rows that are never returned; build the index again
 when there are many. A filter that few rows match is answered by exact comparison.
+
+Any number of threads may search, add and delete at one time. faiss itself cannot search while it
+adds: searches wait for an `add`, and an `add` for the searches before it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinspace._core import checks
+from kinspace._core.locks import SharedLock
 from kinspace.evaluation.similarity import Vectors
 from kinspace.search.index import (
     Columns,
@@ -61,6 +65,7 @@ class FaissIndex:
         self.kind = checks.choice("kind", kind, KINDS)
         self.effort = effort if effort is not None else 128 if kind == "hnsw" else 32
         checks.integer("effort", self.effort, at_least=1)
+        self._lock = SharedLock()  # of the three fields below
         self._columns = Columns.checked([], 0)
         self._alive = np.zeros(0, bool)
         self._index: Any = None  # ivf_pq is created by the first `add`, which it is trained on
@@ -74,7 +79,8 @@ class FaissIndex:
         return self._dim
 
     def __len__(self) -> int:
-        return int(self._alive.sum())
+        with self._lock.reading():
+            return int(self._alive.sum())
 
     def add(
         self,
@@ -86,24 +92,33 @@ class FaissIndex:
         """Add vectors; a vector whose id is in the index replaces the old one."""
         rows, columns = check_rows(self._dim, vectors, ids, labels, attributes)
         more = rows.numpy()
-        appended = self._columns.append(columns)
-        if self._index is None:
-            self._index = _trained(more)
-        self._index.add(more)
-        self._alive &= ~np.isin(self._columns.ids, columns.ids)
-        self._alive = np.append(self._alive, np.ones(len(more), bool))
-        self._columns = appended
+        if not len(more):
+            return
+        with self._lock.writing():
+            appended = self._columns.append(columns)
+            if self._index is None:
+                self._index = _trained(more)
+            self._index.add(more)
+            replaced = np.isin(self._columns.ids, columns.ids)
+            self._alive = np.append(self._alive & ~replaced, np.ones(len(more), bool))
+            self._columns = appended
 
     def delete(self, ids: Any) -> int:
         """Remove vectors; returns how many of the ids were in the index."""
-        removed = np.isin(self._columns.ids, check_ids("ids", ids)) & self._alive
-        self._alive &= ~removed
+        unwanted = check_ids("ids", ids)
+        with self._lock.writing():
+            removed = np.isin(self._columns.ids, unwanted) & self._alive
+            self._alive = self._alive & ~removed
         return int(removed.sum())
 
     def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> SearchResult:
         """Ids and cosines of about the k nearest of each query."""
         checks.integer("k", k, at_least=1)
         vectors = unit_vectors(queries, self._dim, name="queries").numpy()
+        with self._lock.reading():
+            return self._found(vectors, k, where)
+
+    def _found(self, vectors: NDArray[Any], k: int, where: Where | None) -> SearchResult:
         alive = self._alive if where is None else self._alive & self._columns.allowed(where)
         if not alive.any():
             return empty_result(len(vectors), k)
@@ -135,9 +150,10 @@ class FaissIndex:
     def save(self, file: str | Path) -> None:
         """Write the faiss index, ids, labels and attributes to one .npz file."""
         settings = {"kind": np.array(self.kind), "sizes": np.array([self._dim, self.effort])}
-        arrays = {**settings, "alive": self._alive, **self._columns.arrays()}
-        if self._index is not None:
-            arrays["faiss"] = _faiss().serialize_index(self._index)
+        with self._lock.reading():
+            arrays = {**settings, "alive": self._alive, **self._columns.arrays()}
+            if self._index is not None:
+                arrays["faiss"] = _faiss().serialize_index(self._index)
         write_arrays(file, arrays)
 
     @classmethod

@@ -1,20 +1,15 @@
 """The gallery: the pictures a model searches in, as a table with an index.
 
-Files in a run folder:
-
-gallery.npz       the EmbeddingTable
-search.json       the kind of index, if it is not the exact one
-search-faiss.npz, search-milvus.json    that index
-
+`kinspace.search.gallery_files` has the files in a run folder and says when they change.
 `index_run` makes it from a run and pictures, with its thresholds: `kinspace index`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -23,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace._core.atomic_files import write_atomically, write_json
 from kinspace.data.splits import hold_out_classes
 from kinspace.embeddings import EmbeddingTable, unique_names
 from kinspace.run import PARTS, Run, Splits, open_run
@@ -31,12 +25,13 @@ from kinspace.search.class_votes import (
     Added,
     ClusterClassifier,
     Neighbor,
-    class_variance,
     nearest_class,
     soft_knn,
 )
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex, check_training_size
+from kinspace.search.gallery_files import FILE, GalleryFiles, Snapshot, new_generation
+from kinspace.search.gallery_rows import Change, GalleryRows
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.milvus_client import check_server
@@ -63,8 +58,8 @@ INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
 }
 
 FEWEST_CLASSES = 4  # to set thresholds on half of them
-FILE, INDEX_FILE = "gallery.npz", "search.json"
-FILES = {"faiss": "search-faiss.npz", "milvus": "search-milvus.json"}
+ATTEMPTS = 5  # of a search or a load, while other threads and processes change the gallery
+JOURNAL = 2**24  # bytes: a journal longer than this, and than the gallery, is taken into it
 
 
 class IndexOptions(TypedDict, total=False):
@@ -81,6 +76,12 @@ class IndexOptions(TypedDict, total=False):
 class Gallery:
     """A table and an index of its rows.
 
+    Any number of threads may search and change a gallery at one time. A search sees the rows that
+    were there when it answers; changes wait for each other. In a run folder (`load`, or after
+    `save`) a change is in a journal on the disk before anything else is changed: when `add`,
+    `remove` or `relabel` return it is there to stay, and `load` finds it. Processes that change one
+    folder wait for each other too, and each first takes in what the others have changed.
+
     >>> table = EmbeddingTable(np.eye(2), [0, 1], ids=("a", "b"), class_names=("io", "luna"))
     >>> Gallery(table).near(np.array([0.1, 1.0]), 1)[0].class_name
     'luna'
@@ -89,11 +90,15 @@ class Gallery:
     def __init__(
         self, table: EmbeddingTable, *, device: str | torch.device = "cpu", backend: str = "exact"
     ) -> None:
-        self.table = table
         self.backend = backend
+        self._rows = GalleryRows.of(table)
         self._device = device
         self._index: Index | None = None
-        self._clusters: ClusterClassifier | None = None
+        self._clusters: tuple[GalleryRows, ClusterClassifier] | None = None
+        self._changing = threading.RLock()
+        self._files: GalleryFiles | None = None
+        self._generation = ""
+        self._journaled = 0  # the place in the journal that the rows have come to
 
     @staticmethod
     def of_pictures(
@@ -104,58 +109,62 @@ class Gallery:
         device: str | torch.device = "cpu",
     ) -> Gallery:
         """A new gallery of these vectors, their class names if there are any, and their files."""
-        return Gallery(_rows(vectors, names, paths), device=device)
+        return Gallery(_new_rows(vectors, names, paths), device=device)
+
+    @property
+    def table(self) -> EmbeddingTable:
+        """The rows as they are now."""
+        return self._rows.table
 
     @property
     def index(self) -> Index:
-        """The index of the rows; an exact one is built when it is first needed."""
-        if self._index is None:
-            self._index = ExactIndex(self.table.dim, device=self._device)
-            self._add_to_index(range(len(self.table)))
-        return self._index
+        """The index of the rows' keys; an exact one is built when it is first needed."""
+        index = self._index
+        if index is None:
+            with self._changing:
+                if self._index is None:
+                    made = ExactIndex(self.table.dim, device=self._device)
+                    _put(made, self._rows, self._rows.keys)
+                    self._index = made
+                index = self._index
+        return index
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """The id of each row in the index: its number, until rows before it are removed."""
+        return self._rows.keys
 
     def build(self, folder: Path, backend: str, **options: Unpack[IndexOptions]) -> None:
         """Build a new index, one of INDEXES; the options are those of its class."""
         checks.lookup("index", backend, INDEXES)
         given: dict[str, Any] = {**options}
-        if backend == "faiss":
-            self._index = self._with_full_vectors(FaissIndex(self.table.dim, **given))
-        elif backend == "milvus":
-            self._index = _new_milvus_index(folder, self.table.dim, given)
-        else:
-            self._index = ExactIndex(self.table.dim, device=self._device, **given)
-        self.backend = backend
-        self._add_to_index(range(len(self.table)))
-        if isinstance(self._index, MilvusIndex):
-            self._index.publish()
+        with self._changing:
+            index: Index
+            if backend == "faiss":
+                index = self._with_full_vectors(FaissIndex(self.table.dim, **given))
+            elif backend == "milvus":
+                index = _new_milvus_index(folder, self.table.dim, given)
+            else:
+                index = ExactIndex(self.table.dim, device=self._device, **given)
+            _put(index, self._rows, self._rows.keys)
+            self._index, self.backend = index, backend
 
     def _with_full_vectors(self, index: Index) -> Index:
         """An index of compressed vectors re-ranked with the table; any other index unchanged."""
         if isinstance(index, FaissIndex) and index.kind == "ivf_pq":
-            return Reranked(index, lambda rows: self.table.vectors[rows])
+            return Reranked(index, self._vectors_of)
         return index
 
-    def _add_to_index(self, rows: Sequence[int]) -> None:
-        table, ids = self.table, np.asarray(rows)
-        assert self._index is not None
-        columns = None
-        if table.attributes is not None:
-            values = table.attributes[ids] > 0.5
-            columns = {name: values[:, i] for i, name in enumerate(table.attribute_names)}
-        labels = None if table.labels is None else table.labels[ids]
-        self._index.add(table.vectors[ids], ids, labels, columns)
+    def _vectors_of(self, keys: NDArray[np.int64]) -> NDArray[Any]:
+        return self._rows.vectors_of(keys)
 
     def row_of(self, picture: str | int) -> int:
         """The row of a picture, given its id or row."""
         if isinstance(picture, str):
-            return checks.lookup("picture", picture, self._rows)
+            return checks.lookup("picture", picture, self._rows.row_of_id)
         if not 0 <= checks.integer("picture", picture, at_least=0) < len(self.table):
             raise ValueError(f"picture: expected less than {len(self.table)}, got {picture}")
         return picture
-
-    @cached_property
-    def _rows(self) -> dict[str, int]:
-        return {name: row for row, name in enumerate(self.table.ids)}
 
     def near(
         self,
@@ -166,12 +175,21 @@ class Gallery:
     ) -> list[Neighbor]:
         """The k rows nearest to a vector. same: the threshold for two pictures of one class."""
         by_label = None if where is None else self._with_labels(where)
-        ids, cosines = self.index.search(np.asarray(vector)[None], k, where=by_label)
-        return [
-            self._neighbor(row, cosine, same)
-            for row, cosine in zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
+        query, asked = np.asarray(vector)[None], k
+        for _ in range(ATTEMPTS):
+            keys, cosines = self.index.search(query, asked, where=by_label)
+            state = self._rows
+            rows = np.where(keys[0] >= 0, state.rows_of(keys[0]), -1)
+            gone = int(((keys[0] >= 0) & (rows < 0)).sum())  # removed while this searched
+            if not gone:
+                break
+            asked = k + 2 * gone
+        found = [
+            _neighbor(state.table, row, cosine, same)
+            for row, cosine in zip(rows.tolist(), cosines[0].tolist(), strict=True)
             if row >= 0
         ]
+        return found[:k]
 
     def _with_labels(self, where: Where) -> Where:
         """A filter with labels instead of class names."""
@@ -189,33 +207,18 @@ class Gallery:
     def _filters(self) -> Mapping[str, str]:
         return {name: name for name in ("label", *self.table.attribute_names)}
 
-    def _neighbor(self, row: int, cosine: float, same: float | None) -> Neighbor:
-        table = self.table
-        label = -1 if table.labels is None else int(table.labels[row])
-        return Neighbor(
-            row,
-            table.ids[row],
-            table.paths[row] if table.paths else None,
-            table.class_name(label) if label >= 0 else "",
-            label,
-            cosine,
-            None if same is None else cosine >= same,
-        )
-
-    @cached_property
-    def _variance(self) -> float:
-        return class_variance(self.table)
-
     def soft_knn(self, near: Sequence[Neighbor]) -> tuple[str, float]:
         """The class with the most votes of the neighbors, and its share."""
-        return soft_knn(near, self._variance)
+        return soft_knn(near, self._rows.variance)
 
     def knc(self, vector: NDArray[Any], options: Mapping[str, Any]) -> tuple[str, float]:
         """The class by the nearest clusters, and its probability; options: recipe.index."""
-        if self._clusters is None:
-            self._clusters = ClusterClassifier.fit(self.table, options)
-        label, share = self._clusters.classify(vector)
-        return self.table.class_name(label), share
+        rows, known = self._rows, self._clusters
+        if known is None or known[0] is not rows:
+            known = (rows, ClusterClassifier.fit(rows.table, options))
+            self._clusters = known
+        label, share = known[1].classify(vector)
+        return rows.table.class_name(label), share
 
     def add(
         self,
@@ -223,79 +226,286 @@ class Gallery:
         names: Sequence[str] | None,
         paths: Sequence[str | None],
         limit: float | None,
+        ids: Sequence[str] | None = None,
     ) -> list[Added]:
         """Add rows with class names; returns what was added to each class.
 
         names: None for a gallery without classes. limit: the threshold `known`, from which on two
-        classes are confusable.
+        classes are confusable. ids: by default the names of the files; one that is taken is
+        numbered.
         """
-        before = self.table
-        if names is not None and (before.labels is None or before.class_names is None):
-            raise ValueError(
-                "add: expected a gallery with class names, got one without; leave labels out"
-            )
-        if names is None and before.labels is not None:
-            raise ValueError("labels: expected a class name for each picture, got none")
-        added = [
-            nearest_class(before, name, vectors[[each == name for each in names or ()]], limit)
-            for name in dict.fromkeys(names or ())
-        ]
-        more = _rows(vectors, names, paths, before)
-        index = self.index  # built of the rows before, if there is none
-        self.table = EmbeddingTable.concat([before, more])
-        self._index = index
-        self._add_to_index(range(len(before), len(self.table)))
-        self._clusters = None
-        for name in ("_variance", "_rows"):
-            self.__dict__.pop(name, None)
+        with self._changes("adding pictures"):
+            before = self.table
+            if names is not None and (before.labels is None or before.class_names is None):
+                raise ValueError(
+                    "add: expected a gallery with class names, got one without; leave labels out"
+                )
+            if vectors.ndim != 2 or vectors.shape[1] != before.dim:
+                raise ValueError(
+                    f"vectors: expected shape (pictures, {before.dim}), got {vectors.shape}"
+                )
+            if names is None and before.labels is not None:
+                raise ValueError("labels: expected a class name for each picture, got none")
+            added = [
+                nearest_class(before, name, vectors[[each == name for each in names or ()]], limit)
+                for name in dict.fromkeys(names or ())
+            ]
+            more = _new_rows(vectors, names, paths, before, ids)
+            start = self._rows.next_key
+            self._make(Change("add", np.arange(start, start + len(more)), more))
         return added
 
-    def save(self, folder: Path) -> None:
-        """Write the table, and the index unless it is exact, to a run folder."""
-        write_atomically(folder / FILE, self.table.save)
-        if self.backend == "exact":
-            (folder / INDEX_FILE).unlink(missing_ok=True)
+    def remove(self, pictures: Sequence[str | int]) -> int:
+        """Remove rows by id or row; returns how many there were. One has to stay."""
+        with self._changes("removing pictures"):
+            keys = self._keys_of(pictures)
+            if len(keys):
+                self._make(Change("remove", keys))
+        return len(keys)
+
+    def relabel(self, pictures: Sequence[str | int], class_name: str) -> int:
+        """Give rows another class, which may be new; returns how many were of another one."""
+        with self._changes("relabeling pictures"):
+            keys = self._keys_of(pictures)
+            after = self._rows.after(Change("relabel", keys, class_name=class_name)).table
+            changed = self._rows.keys[after.labels != self.table.labels]
+            if len(changed):
+                self._make(Change("relabel", changed, class_name=class_name))
+        return len(changed)
+
+    def _keys_of(self, pictures: Sequence[str | int]) -> NDArray[np.int64]:
+        rows = sorted({self.row_of(picture) for picture in pictures})
+        return self._rows.keys[np.array(rows, np.int64)]
+
+    @contextmanager
+    def _changes(self, what: str) -> Iterator[None]:
+        """Be the only thread and, in a run folder, the only process that changes the gallery."""
+        with self._changing:
+            if self._files is None:
+                yield
+                return
+            with self._files.lock(what):
+                self._take_in()
+                yield
+
+    def _make(self, change: Change) -> None:
+        """Make a change: first in the journal, then in the rows and the index."""
+        before, after, index = self._rows, self._rows.after(change), self.index
+        if self._files is not None:
+            journal, start = self._files.journal(self._generation), self._journaled
+            self._journaled = journal.append(change.arrays())
+        try:
+            self._rows = after  # before the index, whose keys have to be known
+            _put(index, after, change.keys)
+        except BaseException:
+            self._rows = before
+            if self._files is not None:
+                journal.cut(start)
+                self._journaled = start
+            with suppress(ValueError, OSError):  # the first error is the one to know of
+                _put(index, before, change.keys)
+            raise
+        if self._files is not None and self._journaled > max(JOURNAL, self._files.size()):
+            self.save(self._files.folder)
+
+    def refresh(self) -> bool:
+        """Take in what other processes have changed in the run folder; whether there was any."""
+        if self._files is None:
+            return False
+        with self._changing:
+            before = self._rows
+            self._take_in()
+            return self._rows is not before
+
+    def _take_in(self) -> None:
+        """Bring rows and index to what the run folder has."""
+        assert self._files is not None
+        if self._files.generation() != self._generation:
+            fresh = Gallery.load(self._files.folder, self._device)
+            for name in ("_rows", "backend", "_generation", "_journaled"):
+                setattr(self, name, getattr(fresh, name))
+            # an index of compressed vectors asks this gallery for its rows, not the fresh one
+            self._index = fresh._index and self._with_full_vectors(_plain(fresh._index))
             return
-        self.index.save(folder / FILES[self.backend])
-        write_json(folder / INDEX_FILE, {"search": self.backend, "rows": len(self.table)})
+        self._replay(shared=isinstance(self._index, MilvusIndex))
+
+    def _replay(self, *, shared: bool) -> None:
+        """Make the changes in the journal that came later. shared: the index has them already."""
+        assert self._files is not None
+        journal, rows, keys = self._files.journal(self._generation), self._rows, []
+        for end, arrays in journal.read(self._journaled):
+            change = Change.of_arrays(arrays, str(journal.file))
+            rows, self._journaled = rows.after(change), end
+            keys.append(change.keys)
+        if keys:
+            self._rows = rows
+            if self._index is not None and not shared:
+                _put(self._index, rows, np.unique(np.concatenate(keys)))
+
+    def _last_change(self) -> NDArray[np.int64] | None:
+        """The keys of the last change in the journal, the only one that an index may not have."""
+        assert self._files is not None
+        keys = None
+        for _, arrays in self._files.journal(self._generation).read():
+            keys = arrays["keys"]
+        return keys
+
+    def save(self, folder: Path) -> None:
+        """Write rows and index to a run folder, with what its journal has; the journal begins anew.
+
+        A gallery that was not loaded from there takes the place of the one that is there.
+        """
+        files = GalleryFiles(folder)
+        with self._changing, files.lock("saving the gallery"):
+            loaded_here = self._files is not None and self._files.folder == folder
+            if loaded_here and files.generation() is not None:
+                self._take_in()
+            generation, index = new_generation(), self._index
+            address: dict[str, str] = {}
+            if isinstance(index, MilvusIndex):
+                index.wait_until_indexed()
+                address = index.address(folder)
+            elif self.backend == "faiss":
+                address = {"file": files.faiss_name(generation)}
+                self.index.save(folder / address["file"])
+            files.commit(Snapshot(self._rows, generation, self.backend, address))
+            self._files, self._generation, self._journaled = files, generation, 0
+            files.clean(generation)
+            if isinstance(index, MilvusIndex):
+                index.finish_publish()
 
     @staticmethod
     def load(folder: Path, device: str | torch.device = "cpu") -> Gallery:
         """The gallery in a run folder."""
-        gallery = Gallery(EmbeddingTable.load(folder / FILE), device=device)
-        path = folder / INDEX_FILE
-        if not path.exists():
-            return gallery
-        try:
-            about = json.loads(path.read_text(encoding="utf-8"))
-            gallery.backend, rows = str(about["search"]), about["rows"]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{path}: expected the kind of an index, got {error!r}") from None
-        file = folder / checks.lookup("index", gallery.backend, FILES)
-        gallery._index = gallery._with_full_vectors(INDEXES[gallery.backend].load(file))
-        if not rows == len(gallery.table) == len(gallery._index):
-            raise ValueError(
-                f"{path}: expected an index of the {len(gallery.table)} pictures of the gallery, "
-                f"got one of {len(gallery._index)}; build it again with: kinspace index {folder}"
-            )
+        files = GalleryFiles(folder)
+        for _ in range(ATTEMPTS):
+            read = files.read()
+            try:
+                gallery = Gallery._opened(files, read, device)
+            except ValueError:
+                if files.generation() == read.generation:
+                    raise
+                continue
+            # another process may have put a new gallery there, and removed what was being read
+            if files.generation() == read.generation:
+                return gallery
+        raise ValueError(f"{folder}: expected a gallery, got one that changes all the time")
+
+    @staticmethod
+    def _opened(files: GalleryFiles, read: Snapshot, device: str | torch.device) -> Gallery:
+        gallery = Gallery(read.rows.table, device=device, backend=read.backend)
+        gallery._rows, gallery._files = read.rows, files
+        gallery._generation = read.generation
+        checks.lookup("index", read.backend, INDEXES)
+        if read.backend == "faiss":
+            index = FaissIndex.load(files.folder / read.address["file"])
+            _check_size(index, read, files)
+            gallery._index = gallery._with_full_vectors(index)
+        gallery._replay(shared=False)
+        if read.backend == "milvus":
+            gallery._index = _opened_milvus(files, read, gallery)
         return gallery
 
 
-def _rows(
+def _put(index: Index, rows: GalleryRows, keys: NDArray[np.int64]) -> None:
+    """Make an index have for these keys what the rows have: the row, or nothing."""
+    places = rows.rows_of(keys)
+    if (places < 0).any():
+        index.delete(keys[places < 0])
+    there = places[places >= 0]
+    if not len(there):
+        return
+    table, columns = rows.table, None
+    if table.attributes is not None:
+        values = table.attributes[there] > 0.5
+        columns = {name: values[:, i] for i, name in enumerate(table.attribute_names)}
+    labels = None if table.labels is None else table.labels[there]
+    index.add(table.vectors[there], rows.keys[there], labels, columns)
+
+
+def _plain(index: Index) -> Index:
+    return index.index if isinstance(index, Reranked) else index
+
+
+def _check_size(index: Index, read: Snapshot, files: GalleryFiles) -> None:
+    if len(index) != len(read.rows.table):
+        raise ValueError(
+            f"{files.folder}: expected an index of the {len(read.rows.table)} pictures of the "
+            f"gallery, got one of {len(index)}; build it again with: kinspace index --rebuild "
+            f"{files.folder}"
+        )
+
+
+def _opened_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> MilvusIndex:
+    """The collection of a gallery, with the rows that the gallery has.
+
+    A process that was killed, or a database that lost its last seconds, may have left other rows:
+    those of the last changes, or another number of them. The gallery's own are put there.
+    """
+    rows = gallery._rows
+    if not read.generation:  # from before there were generations
+        old = MilvusIndex.load(files.folder / read.address["file"])
+        _check_size(old, read, files)
+        return old.pinned()
+    index = MilvusIndex.at(read.address, files.folder, where=str(files.file))
+    last = gallery._last_change()
+    if len(index) == len(rows.table) and (last is None or _has(index, rows, last)):
+        if last is None:
+            index.finish_publish()
+        return index
+    with files.lock("repairing the index"):  # a change by another process has ended now
+        gallery._replay(shared=True)
+        rows = gallery._rows
+        there, times = np.unique(index.all_ids(), return_counts=True)
+        if (times > 1).any():  # milvus-lite, killed while it flushes, has rows twice
+            index.delete(there[times > 1])
+        wrong = np.union1d(np.setxor1d(there, rows.keys), there[times > 1])
+        last = gallery._last_change()
+        _put(index, rows, wrong if last is None else np.union1d(wrong, last))
+    return index
+
+
+def _has(index: MilvusIndex, rows: GalleryRows, keys: NDArray[np.int64]) -> bool:
+    """Whether an index has these keys as the rows have them: with their label, or not at all."""
+    places = rows.rows_of(keys)
+    labels = rows.table.labels
+    wanted = {
+        int(key): -1 if labels is None else int(labels[place])
+        for key, place in zip(keys.tolist(), places.tolist(), strict=True)
+        if place >= 0
+    }
+    return index.labels_of(keys) == wanted
+
+
+def _neighbor(table: EmbeddingTable, row: int, cosine: float, same: float | None) -> Neighbor:
+    label = -1 if table.labels is None else int(table.labels[row])
+    return Neighbor(
+        row,
+        table.ids[row],
+        (table.paths[row] or None) if table.paths else None,
+        table.class_name(label) if label >= 0 else "",
+        label,
+        cosine,
+        None if same is None else cosine >= same,
+    )
+
+
+def _new_rows(
     vectors: NDArray[Any],
     names: Sequence[str] | None,
     paths: Sequence[str | None],
     before: EmbeddingTable | None = None,
+    ids: Sequence[str] | None = None,
 ) -> EmbeddingTable:
     """Rows to add to a table, or the first ones."""
     classes = tuple(dict.fromkeys(names or ()))
     taken = () if before is None else before.ids
-    no_paths = not any(paths) if before is None else before.paths is None
+    no_paths = not any(paths) and (before is None or before.paths is None)
     attributes = () if before is None else before.attribute_names
     return EmbeddingTable(
         vectors,
         None if names is None else np.array([classes.index(name) for name in names]),
-        tuple(unique_names((Path(p).name if p else "added" for p in paths), taken)),
+        tuple(unique_names(ids or (Path(p).name if p else "added" for p in paths), taken)),
         None if no_paths else tuple(path or "" for path in paths),
         np.zeros((len(vectors), len(attributes)), np.float32) if attributes else None,
         attributes,
@@ -321,12 +531,12 @@ def check_index(backend: str, options: Mapping[str, Any], count: int) -> None:
 
 
 def _new_milvus_index(folder: Path, dim: int, options: Mapping[str, Any]) -> MilvusIndex:
-    """The next version of the collection, to be published when it is full."""
+    """The next version of the collection, which `save` publishes."""
     options = {"uri": folder / "milvus.db", **options}
     try:
         current = MilvusIndex(**options)
     except ValueError:  # the name is new
-        return MilvusIndex(dim=dim, **options)
+        return MilvusIndex(dim=dim, **options).pinned()
     return current.next_version(dim)
 
 
@@ -354,22 +564,23 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     from kinspace.inference.run_embeddings import RunEmbeddings
 
     run = run if isinstance(run, Run) else open_run(run)
-    model, splits = run.model(device), run.splits(data)
-    check_index(backend, options or {}, len(splits.whole))
-    if splits.own:
-        tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
-        table = _with_parts(tables.table("all"), splits)
-        if (masks := _calibration(run, table, splits)) is not None:
-            model.thresholds = calibrate(table, *masks)
-            model.thresholds.save(run.folder / "threshold.json")
-    else:
-        table = embed_dataset(
-            model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
-        )
-    model.gallery = Gallery(table, device=model.device)
-    if backend != "exact":
-        model.gallery.build(run.folder, backend, **(options or {}))
-    model.save_gallery()
+    with GalleryFiles(run.folder).lock("kinspace index"):
+        model, splits = run.model(device), run.splits(data)
+        check_index(backend, options or {}, len(splits.whole))
+        if splits.own:
+            tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
+            table = _with_parts(tables.table("all"), splits)
+            if (masks := _calibration(run, table, splits)) is not None:
+                model.thresholds = calibrate(table, *masks)
+                model.thresholds.save(run.folder / "threshold.json")
+        else:
+            table = embed_dataset(
+                model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
+            )
+        model.gallery = Gallery(table, device=model.device)
+        if backend != "exact":
+            model.gallery.build(run.folder, backend, **(options or {}))
+        model.save_gallery()
     return model
 
 
@@ -380,7 +591,7 @@ def gallery_recall(model: EmbeddingModel, k: int = 10, *, queries: int = 1000) -
     """
     table = model.table
     exact = ExactIndex(table.dim, device=model.device)
-    exact.add(table.vectors, range(len(table)))
+    exact.add(table.vectors, model.gallery.keys if model.gallery else range(len(table)))
     some = table.vectors[:: max(1, len(table) // queries)]
     return recall_against_exact(model.index, exact, some, k), len(some)
 

@@ -147,15 +147,19 @@ class Columns:
             {name: column[rows] for name, column in self.attributes.items()},
         )
 
-    def append(self, others: Columns) -> Columns:
-        """These rows followed by others."""
-        if not len(self):
-            return others
-        if set(self.attributes) != set(others.attributes):
+    def check_appendable(self, others: Columns) -> None:
+        """Raise a ValueError if the others, to be appended, have other attributes."""
+        if len(self) and set(self.attributes) != set(others.attributes):
             raise ValueError(
                 f"attributes: expected {sorted(self.attributes)}, as for earlier vectors, "
                 f"got {sorted(others.attributes)}"
             )
+
+    def append(self, others: Columns) -> Columns:
+        """These rows followed by others."""
+        if not len(self):
+            return others
+        self.check_appendable(others)
         return Columns(
             np.concatenate([self.ids, others.ids]),
             np.concatenate([self.labels, others.labels]),

@@ -20,6 +20,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically
@@ -43,7 +47,9 @@ from kinspace.search.milvus_client import (
 __all__ = ["MilvusIndex"]
 
 BATCH = 1000  # rows or queries in a request
+PAGE = 10_000  # ids in a response
 FLUSH_FROM = 10_000  # rows in one `add` to a file; a cluster flushes on its own
+IDENTITY = "kinspace.identity"  # a property of a collection
 
 
 class MilvusIndex:
@@ -117,8 +123,19 @@ class MilvusIndex:
         index.add_index("vector", index_type=self._index_type, metric_type="COSINE")
         with milvus_errors():
             self._client.create_collection(
-                collection, schema=schema, index_params=index, consistency_level="Strong"
+                collection,
+                schema=schema,
+                index_params=index,
+                consistency_level="Strong",
+                properties={IDENTITY: uuid4().hex},
             )
+
+    @property
+    def identity(self) -> str:
+        """A text that no other collection has, also not a later one of the same name."""
+        with milvus_errors():
+            found = self._client.describe_collection(self._collection).get("properties") or {}
+        return str(found.get(IDENTITY, ""))
 
     def _found_dim(self) -> int:
         with milvus_errors():
@@ -238,6 +255,55 @@ class MilvusIndex:
         fresh._dim = fresh._found_dim()
         return fresh
 
+    def pinned(self) -> MilvusIndex:
+        """An index of the current collection, also when another is published under the name.
+
+        A gallery searches in this way: its pictures are those of one collection.
+        """
+        same = object.__new__(MilvusIndex)
+        same.__dict__ |= self.__dict__  # shares the connection
+        same._collection = self.collection
+        return same
+
+    def finish_publish(self) -> None:
+        """Publish a pinned version if its process ended before it could.
+
+        A name that refers to a later version stays: another model has taken it over.
+        """
+        with milvus_errors():
+            current = str(self._client.describe_alias(self.name)["collection_name"])
+        if _version_number(current) < _version_number(self._collection):
+            self.publish()
+
+    def labels_of(self, ids: Any) -> dict[int, int]:
+        """The labels of those of the ids that are in the index.
+
+        >>> index = MilvusIndex("gallery.db", 2)  # doctest: +SKIP
+        >>> index.labels_of([10, 12])  # doctest: +SKIP
+        {10: -1}
+        """
+        asked, found = check_ids("ids", ids).tolist(), dict[int, int]()
+        options = {"output_fields": ["id", "label"], "consistency_level": "Strong"}
+        for at in range(0, len(asked), BATCH):
+            with milvus_errors():
+                rows = self._client.get(self._collection, asked[at : at + BATCH], **options)
+            found |= {int(row["id"]): int(row["label"]) for row in rows}
+        return found
+
+    def all_ids(self) -> NDArray[np.int64]:
+        """The ids of all vectors, in order."""
+        found: list[int] = []
+        last = -1
+        while True:  # each page begins behind the one before
+            options = {"output_fields": ["id"], "limit": PAGE, "consistency_level": "Strong"}
+            with milvus_errors():
+                rows = self._client.query(self._collection, filter=f"id > {last}", **options)
+            if not rows:
+                return np.array(sorted(found), np.int64)
+            page = [int(row["id"]) for row in rows]
+            found += page
+            last = max(page)
+
     def publish(self, *, drop_old: bool = False) -> None:
         """Make the name refer to this version, in one step, and drop all versions but the previous.
 
@@ -263,16 +329,46 @@ class MilvusIndex:
             for version in versions:
                 self._client.drop_collection(version)
 
+    def address(self, folder: Path) -> dict[str, str]:
+        """Where the vectors are, for `at`: the path of a database file relative to a folder."""
+        uri = self.uri if "://" in self.uri else os.path.relpath(self.uri, folder)
+        pinned = {} if self._collection == self.name else {"collection": self._collection}
+        return {"milvus": uri, "name": self.name, "identity": self.identity, **pinned}
+
+    @classmethod
+    def at(
+        cls, address: Mapping[str, str], folder: Path, *, where: str, token: str | None = None
+    ) -> MilvusIndex:
+        """The index at an `address`; where: its file, for messages."""
+        uri, name = address["milvus"], address["name"]
+        if "://" not in uri:
+            uri = str(folder / uri)
+            if not Path(uri).exists():
+                raise ValueError(f"{uri}: expected the database of {where}, got no such file")
+        index = cls(uri, name=name, token=token)
+        if (collection := address.get("collection")) is None:
+            return index
+        with milvus_errors():
+            known = bool(index._client.has_collection(collection))
+        index._collection = collection
+        if not known or index.identity != address["identity"]:
+            raise ValueError(
+                f"{where}: expected the collection {collection!r} in {uri}, got "
+                f"{'another of this name' if known else 'none'}; another run may have taken the "
+                f"name {name!r} over"
+            )
+        index._dim = index._found_dim()
+        with milvus_errors():
+            index._client.load_collection(collection)
+        return index
+
     def save(self, file: str | Path) -> None:
         """Write the address of the vectors, which are in the database already.
 
         The path of a database file is written relative to `file`: both can be moved together.
         """
-        uri = self.uri
         self.wait_until_indexed()
-        if "://" not in uri:
-            uri = os.path.relpath(uri, Path(file).parent)
-        text = json.dumps({"milvus": uri, "name": self.name})
+        text = json.dumps(self.address(Path(file).parent))
         write_atomically(Path(file), lambda part: part.write_text(text, encoding="utf-8"))
 
     @classmethod
@@ -280,14 +376,11 @@ class MilvusIndex:
         """The index at the address in a file by `save`."""
         try:
             about = json.loads(Path(file).read_text(encoding="utf-8"))
-            uri, name = str(about["milvus"]), str(about["name"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            address = {str(name): str(value) for name, value in about.items()}
+            address["milvus"], address["name"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{file}: expected a saved Milvus index, got {error!r}") from None
-        if "://" not in uri:
-            uri = str(Path(file).parent / uri)
-            if not Path(uri).exists():
-                raise ValueError(f"{uri}: expected the database of {file}, got no such file")
-        return cls(uri, name=name, token=token)
+        return cls.at(address, Path(file).parent, where=str(file), token=token)
 
     def close(self) -> None:
         """Close the connection; a database file stays locked until the process ends."""

@@ -59,7 +59,7 @@ _PHOTOGRAPH = 64  # pixels of the shorter side from which on a picture is taken 
 def choose_backbone(recipe: Recipe, dataset: Dataset) -> Recipe:
     """The recipe with a backbone in place of "auto": pretrained, but for small pictures.
 
-    The median of the shorter sides of a few pictures decides; `DEFAULT_BACKBONE` has learnt from
+    The median of the shorter sides of a few pictures decides; `DEFAULT_BACKBONE` has learned from
     photographs, of which little is left below 64 pixels.
 
     >>> from kinspace.data import digits_dataset
@@ -116,10 +116,10 @@ def fit_dim(recipe: Recipe, model: Embedder) -> tuple[Recipe, str | None]:
     A start from the features (`model.start`) has one direction for each of them at most.
 
     >>> from kinspace.recipes import read_recipe
-    >>> recipe = with_changes(read_recipe("nra"), {"model.start": "whitened", "model.dim": 99})
-    >>> recipe = with_changes(recipe, {"model.backbone": "small"})
+    >>> changes = {"model.backbone": "small", "model.start": "whitened", "model.dim": 999}
+    >>> recipe = with_changes(read_recipe("nra"), changes)
     >>> fit_dim(recipe, make_model(recipe, seed=0))[1]
-    'embeddings of 96 dimensions in place of 99: the backbone has no more features'
+    'embeddings of 128 dimensions in place of 999: the backbone has no more features'
     """
     layer, part = model.head.linear, recipe.model
     if part.start == "random" or not isinstance(layer, nn.Linear):

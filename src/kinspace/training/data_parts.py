@@ -29,6 +29,7 @@ from kinspace.data import (
     drop_unreadable,
     hold_out_classes,
     official,
+    random_classes,
     require_readable,
     stratified,
     zero_shot,
@@ -44,9 +45,10 @@ from kinspace.data.dataloader import (
 from kinspace.data.in_memory import SampleInputs
 from kinspace.data.transforms import eval_transform, square_transform, train_transform
 from kinspace.distributed import rank, world_size
-from kinspace.training.settings import SPLITS, RunSettings
+from kinspace.recipes.schema import SPLITS
+from kinspace.training.settings import RunSettings
 
-__all__ = ["DataPart", "DataParts", "embedding_dim", "prepare", "split_names"]
+__all__ = ["DataPart", "DataParts", "embedding_dim", "prepare", "split_for", "split_names"]
 
 _TEST_FRACTION = 0.25  # of each class's pictures, in a stratified split
 
@@ -134,7 +136,7 @@ class DataParts:
     skipped: tuple[tuple[str, str], ...] = ()  # name and reason
 
     def require_views(self, views: int) -> None:
-        """Several views a test picture are crops: a ValueError for inputs that are no pictures."""
+        """Check that inputs are pictures, if the test takes several views; a ValueError if not."""
         if views > 1 and self.train.settings is None:
             raise ValueError(f"test.views: expected 1, inputs are no pictures, got {views}")
 
@@ -202,14 +204,27 @@ def _parts(
     )
 
 
+def split_for(dataset: Dataset, name: str) -> str:
+    """The split that "auto" stands for; any other as it is.
+
+    >>> from kinspace.data import digits_dataset
+    >>> split_for(digits_dataset(), "auto"), split_for(digits_dataset(), "all")
+    ('zero_shot', 'all')
+    """
+    if name != "auto":
+        return name
+    return "zero_shot" if dataset.standard else "random_classes"
+
+
 def split_names(
     dataset: Dataset, name: str, *, validation: float, seed: int
 ) -> tuple[Dataset, Dataset | None, Dataset | None]:
     """The train, validation (or None) and test (or None) part, by the name of a split.
 
-    zero_shot: train on the first half of the classes, test on the others. official: the parts of
-    the data set. stratified: test on a quarter of each class's pictures. all: no test part. The
-    validation classes are a fraction of the training classes, at least two of them.
+    zero_shot: train on the first half of the classes, test on the others. random_classes: the same
+    with classes drawn by the seed. official: the parts of the data set. stratified: test on a
+    quarter of each class's pictures. all: no test part. The validation classes are a fraction of
+    the training classes, at least two of them.
 
     >>> from kinspace.data import digits_dataset
     >>> parts = split_names(digits_dataset(), "zero_shot", validation=0.4, seed=0)
@@ -217,9 +232,11 @@ def split_names(
     [3, 2, 5]
     """
     test: Dataset | None = None
-    train = dataset
+    train, name = dataset, split_for(dataset, name)
     if name == "zero_shot":
         train, test = _both(zero_shot(dataset))
+    elif name == "random_classes":
+        train, test = _both(random_classes(dataset, seed=seed))
     elif name == "official":
         train, test = _both(official(dataset))
     elif name == "stratified":
@@ -273,7 +290,7 @@ def _cache(
 
 
 def _fastest_place(needed: int, device: torch.device) -> str:
-    """The fastest place of which a cache of so many bytes takes at most half."""
+    """The fastest place of which a cache of this size takes at most half."""
     shared = Path("/dev/shm")
     free = shutil.disk_usage(shared).free if shared.exists() else needed
     pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

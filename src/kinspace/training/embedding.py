@@ -43,11 +43,11 @@ def embed_all(
 ) -> Tensor:
     """The embeddings of a whole part by the model in eval mode, (samples, dim) in float32.
 
-    Several processes embed a share each; all return the whole. views: the mean over so many random
-    crops instead of the center crop. what: "test", normalized; "training", as the loss sees them;
-    or "features", before the embedding layer. Models other than Embedder have one kind only.
-    progress: called with the number of samples done and of all. On a CPU many pictures go through
-    a faster network of the same numbers (`kinspace.models.inference_network`).
+    Several processes embed a share each; all return the whole. views: the mean over this number of
+    random crops instead of the center crop. what: "test", normalized; "training", as the loss sees
+    them; or "features", before the embedding layer. Models other than Embedder have one kind only.
+    progress: called with the number of samples done and of all. On a CPU many pictures go through a
+    faster network of the same numbers (`kinspace.models.inference_network`).
     """
     checks.choice("what", what, ("test", "training", "features"))
     embed = _CALLS[what] if isinstance(model, Embedder) else None

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from kinspace._core.atomic_files import write_atomically
 from kinspace.distributed import is_main_process
+from kinspace.training.run_folder import read_metrics
 
 __all__ = [
     "LossWindow",
@@ -30,7 +31,6 @@ __all__ = [
     "Progress",
     "ProgressBar",
     "make_progress",
-    "read_metrics",
     "require_tensorboard",
     "tensorboard_writer",
 ]
@@ -118,17 +118,6 @@ class MetricsFile:
         self._file.close()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All rows of a metrics.jsonl; an incomplete last line, after a crash, is left out."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
-
-
 def require_tensorboard() -> Any:
     """PyTorch's SummaryWriter; a ValueError where tensorboard is not installed."""
     try:
@@ -158,7 +147,7 @@ class Progress(Protocol):
     """Shows how far a training is."""
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
 
     def update(self, row: Row) -> None:
         """Show a row of metrics."""
@@ -206,7 +195,7 @@ class PlainProgress:
         self._last = -math.inf
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
         self._steps, self._last = steps, -math.inf
 
     def update(self, row: Row) -> None:
@@ -240,7 +229,7 @@ class ProgressBar:
         self._bar.start()
 
     def start(self, steps: int) -> None:
-        """A phase of so many steps begins."""
+        """Begin a phase of `steps` steps."""
         self._steps = steps
         self._bar.reset(self._task, total=steps, description="")
 

@@ -75,7 +75,7 @@ class Stopped(KeyboardInterrupt):
 def fit(
     state: State, plan: Plan, train: DataPart, validation: DataPart | None, hooks: Hooks
 ) -> None:
-    """Train from `state.step` to the last step, or until a validation is the last (`Hooks`)."""
+    """Train from `state.step` to the last step, or until a validation ends it (`Hooks`)."""
     window, diagnostics, clock = LossWindow(), Diagnostics(state.objective.loss), _Clock()
     if state.step == 0:
         _validate(state, plan, validation, hooks, {})
@@ -169,7 +169,7 @@ def _remember_losses(state: State, result: StepResult) -> None:
 
 
 def _due(step: int, plan: Plan) -> dict[str, bool]:
-    """What follows after a step."""
+    """What is due after a step: a row of metrics, a validation, a checkpoint."""
     last = step == plan.steps
     every = plan.validate_every
     validate = last or (step in plan.validate_at if plan.validate_at else step % every == 0)
@@ -310,7 +310,7 @@ def _ignore(_: object) -> None:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the loop calls: it writes no file itself. By default nothing is written.
+    """Functions that the loop calls: it writes no file itself. By default nothing is written.
 
     save_last: after every `Plan.save_every` steps. save_best: after a validation that is better
     than all before it. keep: after every `Plan.keep_every` steps, with the number of the step.

@@ -2,6 +2,7 @@
 
     RUN/run.json, recipe.toml           what was started: data, split, recipe, seed
     RUN/selection.json, selection/      the search for settings (`kinspace.training.selection`)
+    RUN/metrics.jsonl                   a row of numbers every few steps (`kinspace.training.log`)
     RUN/last.safetensors                checkpoint to resume from
     RUN/model.safetensors               the chosen weights
     RUN/embeddings/test.npz             the test part by the chosen weights
@@ -13,8 +14,8 @@ A checkpoint is one safetensors file: tensors by name, the rest (step, positions
 as JSON in its header. It is written atomically: after a crash there is the old file or the new one.
 Reading runs no code.
 
-The training leaves the first embeddings; `Run.embeddings` makes the others when they are wanted. A
-file of embeddings counts as long as weights, transform and pictures are those it was made of.
+The training writes the first embeddings; `Run.embeddings` makes the others when they are needed. A
+file of embeddings is valid while weights, transform and pictures are those it was made from.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ __all__ = [
     "hardware",
     "new_folder",
     "read_checkpoint",
+    "read_metrics",
     "recipe_in_force",
     "require_same",
     "resume_run",
@@ -59,7 +61,7 @@ __all__ = [
 
 FORMAT = 1  # of run.json and the files beside it
 # what a resumed run has to share with the run as it was started
-_SAME = ("data", "split", "classes", "recipe", "seed")
+_SAME = ("data", "split", "seed", "classes", "recipe")  # the seed before the classes it draws
 _HEADER = "kinspace"
 WEIGHTS = {"model": "model.safetensors", "untrained": "start.safetensors", "pixels": None}
 
@@ -122,6 +124,17 @@ def resume_run(
         clear_parts(run.folder)
     last = run.folder / "last.safetensors"
     return run.folder, read_checkpoint(last) if last.exists() else None
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All rows of a metrics.jsonl; an incomplete last line, after a crash, is left out."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
 
 
 def recipe_in_force(out: str | Path | None, given: Recipe) -> Recipe:

@@ -10,11 +10,10 @@ import torch
 
 from kinspace._core import checks
 from kinspace._core.device import pick_device
+from kinspace.recipes.schema import SPLITS
 from kinspace.training.step import PRECISIONS
 
 __all__ = ["RunSettings"]
-
-SPLITS = ("zero_shot", "official", "stratified", "all")
 
 
 @dataclass(frozen=True, kw_only=True)

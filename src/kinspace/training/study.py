@@ -16,9 +16,11 @@ from kinspace._core.atomic_files import write_atomically
 from kinspace.recipes import Range, Recipe, with_changes
 
 __all__ = [
+    "LOCK",
     "SAMPLERS",
     "Study",
     "best_trial",
+    "locked",
     "require_optuna",
     "seeded_sampler",
     "suggest",
@@ -27,19 +29,21 @@ __all__ = [
 ]
 
 SAMPLERS = ("random", "tpe")
+LOCK = "study.lock"
 
 
 class Study:
-    """Optuna's study in a folder. File locks tell which trials have a process that runs them."""
+    """Optuna's study in a folder. A trial that a process runs has a locked file."""
 
     def __init__(self, folder: Path, recipe: Recipe, sampler: str, seed: int) -> None:
         optuna = require_optuna()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        backend = optuna.storages.journal.JournalFileBackend(str(folder / "journal.jsonl"))
+        journal = str(folder / "journal.jsonl")
+        backend = optuna.storages.journal.JournalFileBackend(journal, lock_obj=_StudyLock())
         self.folder, self.recipe = folder, recipe
         self._trial: Any = None
         self._lock: TextIO | None = None  # of the trial that this process runs
-        with self._locked():
+        with locked(self.folder):
             self._study = optuna.create_study(
                 storage=optuna.storages.JournalStorage(backend),
                 study_name="tune",
@@ -55,7 +59,7 @@ class Study:
         may end early and leave their trial.
         """
         while True:
-            with self._locked():
+            with locked(self.folder):
                 running = self._in_state("RUNNING")
                 self._trial = next((t for t in map(self._take_over, running) if t), None)
                 if self._trial is None and len(self._study.trials) < trials:
@@ -72,7 +76,7 @@ class Study:
     def finish(self, row: Mapping[str, Any]) -> None:
         """Store the result of the trial, and write best.toml."""
         states = require_optuna().trial.TrialState
-        with self._locked():
+        with locked(self.folder):
             for key, value in row.items():
                 self._trial.set_user_attr(key, value)
             if row["state"] == "failed":
@@ -125,12 +129,26 @@ class Study:
             return None
         return file
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone with the study."""
-        with (self.folder / "study.lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+
+class _StudyLock:
+    """A lock for Optuna's journal that does nothing: a Study writes under `locked` alone.
+
+    Optuna's own is a file, which a killed process leaves behind for the others to wait for.
+    """
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        return
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock the study in a folder: only one process at a time reads and changes its state."""
+    with (folder / LOCK).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def require_optuna() -> Any:

@@ -42,7 +42,7 @@ from kinspace.training.components import (
     warm_start_recipe,
 )
 from kinspace.training.cuda_graphs import Graphed
-from kinspace.training.data_parts import DataParts, embedding_dim, prepare, split_names
+from kinspace.training.data_parts import DataParts, embedding_dim, prepare, split_for, split_names
 from kinspace.training.diagnostics import small_classes_warning
 from kinspace.training.embedding import evaluate_weights
 from kinspace.training.frozen import freeze, with_features
@@ -104,7 +104,9 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     model: any module that returns vectors, in place of the recipe's.
     out: the run folder; by default runs/DATA-METHOD-NUMBER.
     resume: resume the run in `out`.
-    split: "zero_shot", "official", "stratified" or "all"; by default the recipe's.
+    split: "random_classes", "zero_shot", "official", "stratified", "all", or "auto": the first half
+        of the classes of a standard set trains, of other data a half drawn by the seed. By default
+        the recipe's.
     seed: the random seed of the split, the weights, the batches and the crops.
     device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
     precision: "float32", "bf16" or "fp16" for the model; by default bf16 on a GPU, float32 on a
@@ -227,7 +229,7 @@ class _Trainer:
         recipe = replace(recipe, fine_tuning={})  # for other backbones
         if not supports_channels_last(model, settings.on_device()):
             settings = replace(settings, channels_last=False)
-        split = settings.split or recipe.split
+        split = split_for(dataset, settings.split or recipe.split)
         transform = transform_settings(recipe, model)
         notes = [note] if note else []
         recipe, note = _searchable(recipe, dataset, split, settings)

@@ -15,7 +15,9 @@ with its own trials.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,19 +26,21 @@ import torch
 import torch.distributed as dist
 
 from kinspace._core import checks
-from kinspace._core.atomic_files import read_json, write_json
+from kinspace._core.atomic_files import clear_parts, read_json, write_json
 from kinspace.data import Dataset, UnreadablePictures
 from kinspace.data.load import load_dataset
 from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
 from kinspace.recipes import Range, Recipe, parse_set, read_recipe, with_changes
-from kinspace.training.data_parts import split_names
+from kinspace.training.data_parts import split_for, split_names
 from kinspace.training.log import PlainProgress
 from kinspace.training.run_folder import new_folder, require_same
 from kinspace.training.settings import RunSettings
 from kinspace.training.study import (
+    LOCK,
     SAMPLERS,
     Study,
     best_trial,
+    locked,
     require_optuna,
     trial_name,
     trial_recipe,
@@ -192,20 +196,36 @@ def _study_folder(
     """The folder of the study: a new one, or `out` with a study of the same settings."""
     about = {
         "data": data,
-        "split": settings.split or recipe.split,
+        "split": split_for(train_part, settings.split or recipe.split),
         "classes": list(train_part.class_names),
         "recipe": recipe.to_dict(),
         "seed": settings.seed,
         "settings": settings.to_dict(),
     }
-    there = out is not None and is_main_process() and (Path(out) / "tune.json").exists()
-    if out is not None and broadcast_from_main(there):
-        require_same(read_json(Path(out) / "tune.json"), about, Path(out))
-        return Path(out)
     name = f"{train_part.name}-{recipe.name}-tune"
-    folder = Path(broadcast_from_main(str(new_folder(out, name)) if is_main_process() else ""))
-    if is_main_process():
-        write_json(folder / "tune.json", about)
+    folder = _open_study(out, name, about) if is_main_process() else None
+    return Path(broadcast_from_main(str(folder)))
+
+
+def _open_study(out: str | Path | None, name: str, about: Mapping[str, Any]) -> Path:
+    """Make the folder and tune.json, or check that tune.json is the same.
+
+    Processes that start at the same time wait here for the one that makes it.
+    """
+    folder = new_folder(None, name) if out is None else Path(out)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        return new_folder(out, name)  # the error says why
+    with locked(folder):
+        clear_parts(folder)
+        if (folder / "tune.json").exists():
+            require_same(read_json(folder / "tune.json"), about, folder)
+        elif any(path.name != LOCK for path in folder.iterdir()):
+            (folder / LOCK).unlink()
+            return new_folder(out, name)  # an error: the folder has other files
+        else:
+            write_json(folder / "tune.json", about)
     return folder
 
 
@@ -249,7 +269,10 @@ def _run_trial(
     settings: RunSettings,
 ) -> dict[str, Any]:
     """Train with these values. An error that they may cause is a failed trial."""
-    resume = broadcast_from_main(is_main_process() and (folder / "run.json").exists())
+    resume = is_main_process() and (folder / "run.json").exists()
+    if is_main_process() and not resume:
+        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed at its start
+    resume = broadcast_from_main(resume)
     options = settings.to_dict() | {"split": "all", "quiet": True}
     try:
         method = trial_recipe(recipe, values)

@@ -10,11 +10,10 @@ a species are details: where its lines run, the form of a spot, the rings of an 
 """
 
 from kinspace.data.moths.attributes import ATTRIBUTE_NAMES, VOCABULARY, describe
-from kinspace.data.moths.collection import Moths, draw_moths
+from kinspace.data.moths.collection import Moths, contact_sheet, draw_moths
 from kinspace.data.moths.disk_cache import load_moths
-from kinspace.data.moths.drawing import Picture, draw_moth
 from kinspace.data.moths.individual import Individual, sample_individual
-from kinspace.data.moths.sheet import contact_sheet
+from kinspace.data.moths.scene import Picture, draw_moth
 from kinspace.data.moths.species import Genus, Morph, Species
 from kinspace.data.moths.species_list import species_catalog
 

@@ -1,4 +1,4 @@
-"""What is known of every picture: columns of words, and the same as a 0/1 table."""
+"""The attributes of every picture: columns of words, and the same as a 0/1 table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the moth sits on. Each is (size, size, 3), from noise at a random place and angle."""
+"""Backgrounds, (size, size, 3), from noise at a random place and angle."""
 
 from __future__ import annotations
 

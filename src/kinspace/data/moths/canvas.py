@@ -1,4 +1,4 @@
-"""The sheet a moth is painted on: a picture at twice its size, with every pixel's place on it."""
+"""The canvas a moth is painted on: a picture at twice its size, with every pixel's place on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moths drawn once, then read from one file."""
+"""A file on disk with the moths, so that they are drawn only once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cache_folder() -> Path:
 
 
 def write_moths(moths: Moths, file: Path) -> None:
-    """Write the file in one piece: a reader sees all of it or none."""
+    """Write the file atomically: a reader sees all of it or none."""
     arrays: dict[str, Any] = {
         "images": moths.images,
         "labels": moths.labels,
@@ -42,7 +42,7 @@ def write_moths(moths: Moths, file: Path) -> None:
 
 
 def read_moths(file: Path) -> Moths:
-    """What `write_moths` wrote."""
+    """Read a file of `write_moths`."""
     # Opened here: np.load leaves a file that is no archive open.
     with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         return Moths(

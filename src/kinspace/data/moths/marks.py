@@ -8,10 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from kinspace.data.moths.palette import Array, clipped
+from kinspace.data.moths.palette import Array, Tones, clipped
 from kinspace.data.moths.species import Band, Eyespot, Pattern, Spot
 from kinspace.data.moths.textures import clouds, grain, hairs, look_up
-from kinspace.data.moths.tones import Tones
 from kinspace.data.moths.wings import CELLS, SAMPLES, WingPixels
 
 __all__ = ["SHAPES", "clear_parts", "paint_marks"]

@@ -1,4 +1,4 @@
-"""Colors with names, as values in 0..1, and what turns one into another."""
+"""Colors with names, as values in 0..1, what turns one into another, and those of one moth."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinspace.data.moths.individual import Individual
+from kinspace.data.moths.species import Species
+
 __all__ = [
     "COLORS",
     "GROUND_COLORS",
     "HINDWING_COLORS",
     "Array",
+    "Tones",
     "clipped",
     "darker",
     "mixed",
     "rgb",
+    "tones_of",
 ]
 
 Array = NDArray[np.floating[Any]]  # float32 throughout; the stubs see a float make it 64
@@ -76,3 +81,41 @@ def mixed(first: Array, second: Array, share: float) -> Array:
 def darker(color: Array, share: float) -> Array:
     """The color moved towards a warm black: pigment darkens red last."""
     return color * (1 - share * np.array([0.92, 1.0, 1.03], np.float32))
+
+
+Tones = dict[str, Array]  # name -> color (3, 1)
+
+
+def tones_of(species: Species, moth: Individual) -> tuple[Tones, Tones]:
+    """Tones on the forewing and body, and on the hindwing."""
+    tint = np.array(moth.tint, np.float32)
+    fore = _tones(rgb(moth.morph.ground) * tint, species, moth)
+    if species.similar:
+        return fore, fore
+    return fore, _tones(rgb(species.hindwing) * tint, species, moth)
+
+
+def _tones(ground: Array, species: Species, moth: Individual) -> Tones:
+    contrast = moth.morph.contrast
+    dark = darker(mixed(ground, rgb("umber"), 0.35), 0.66 * contrast)
+    if moth.morph.pale_marks and float(ground.mean()) < 0.45:
+        dark = mixed(ground, rgb("cream"), 0.5 * contrast)
+    accent = mixed(rgb(species.accent), ground, 0.12)
+    pale = mixed(ground, rgb("white"), 0.55 * contrast)
+    median = darker(ground, 0.6) if ground.mean() > 0.45 else mixed(ground, rgb("cream"), 0.6)
+    tones = {
+        "ground": ground,
+        "shade": darker(ground, 0.32),
+        "dark": dark,
+        "pale": pale,
+        "accent": accent,
+        "median": median,
+        "white": rgb("white"),
+        "black": rgb("black"),
+        "blue": rgb("azure"),
+        "thorax": darker(ground, 0.15),
+        "body": mixed(ground, rgb(species.hindwing), 0.4),
+        "collar": accent if species.number % 2 else pale,
+        "limb": darker(ground, 0.45),
+    }
+    return {name: color[:, None] for name, color in tones.items()}

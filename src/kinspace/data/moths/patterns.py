@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kinspace.data.moths.species import Band, Eyespot, Pattern, Spot
-from kinspace.data.moths.traits import Traits
+from kinspace.data.moths.species import Band, Eyespot, Pattern, Spot, Traits
 
 __all__ = ["FRINGES", "PATTERNS", "fore_pattern", "hind_pattern"]
 

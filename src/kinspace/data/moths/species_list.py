@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from kinspace._core import checks
-from kinspace.data.moths.families import FAMILIES, make_genus
-from kinspace.data.moths.names import GENERA, binomial
+from kinspace.data.moths.families import FAMILIES, GENERA, binomial, make_genus
 from kinspace.data.moths.palette import GROUND_COLORS
 from kinspace.data.moths.patterns import fore_pattern, hind_pattern
-from kinspace.data.moths.species import Morph, Species
-from kinspace.data.moths.traits import MEMBERS, Traits
+from kinspace.data.moths.species import MEMBERS, Morph, Species, Traits
 
 __all__ = ["MORPHS", "MOST_SPECIES", "make_species", "species_catalog"]
 

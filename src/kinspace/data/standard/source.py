@@ -111,6 +111,7 @@ def build_dataset(
         tuple(class_names),
         parts=tuple(parts),
         name=source.name,
+        standard=True,
         **rest,
     )
 

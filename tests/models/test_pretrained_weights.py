@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinspace.models import DEFAULT_BACKBONE, make_backbone, pretrained
-from kinspace.models.pretrained import has_network, packaged_weights, quick_offline, read_packaged
+from kinspace.models import DEFAULT_BACKBONE, make_backbone, pretrained_weights
+from kinspace.models.pretrained_weights import (
+    has_network,
+    packaged_weights,
+    quick_offline,
+    read_packaged,
+)
 
 SILENT = "http://127.0.0.1:9"  # nobody listens there
 
@@ -25,7 +30,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "find_spec", lambda _: None)
+    monkeypatch.setattr(pretrained_weights, "find_spec", lambda _: None)
 
 
 @pytest.mark.parametrize("name", [DEFAULT_BACKBONE, "timm:tf_efficientnet_lite0.in1k"])
@@ -98,6 +103,6 @@ def test_the_development_tools_have_the_weights() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     (package,) = extras["pretrained"]
-    assert package.startswith(pretrained.PACKAGES[DEFAULT_BACKBONE])
+    assert package.startswith(pretrained_weights.PACKAGES[DEFAULT_BACKBONE])
     assert "pretrained" in " ".join(extras["dev"])
-    assert importlib.metadata.version(pretrained.PACKAGES[DEFAULT_BACKBONE])
+    assert importlib.metadata.version(pretrained_weights.PACKAGES[DEFAULT_BACKBONE])

@@ -72,7 +72,7 @@ def read_packaged(net: nn.Module, path: Path) -> dict[str, Tensor]:
 
 
 def has_network(address: str, *, timeout: float = TIMEOUT) -> bool:
-    """Whether an address answers within so many seconds, through the proxies that are set.
+    """Whether an address answers within this number of seconds, through the proxies that are set.
 
     >>> has_network("http://127.0.0.1:9")
     False

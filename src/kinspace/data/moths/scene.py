@@ -1,4 +1,4 @@
-"""Painting a moth onto its canvas, from what lies lowest to what lies on top."""
+"""A moth on its surface, painted from what lies lowest to what lies on top, in some light."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFilter
 
-from kinspace.data.moths import body
+from kinspace.data.moths.backgrounds import paint_background
+from kinspace.data.moths.body import bounds, hang_wings, paint_abdomen, paint_limbs, paint_thorax
 from kinspace.data.moths.canvas import Canvas
-from kinspace.data.moths.individual import Individual, Light
+from kinspace.data.moths.individual import Individual, Light, sample_individual
 from kinspace.data.moths.marks import clear_parts, paint_marks
-from kinspace.data.moths.palette import Array, clipped
-from kinspace.data.moths.pose import bounds, hang_wings
+from kinspace.data.moths.palette import Array, Tones, clipped, tones_of
 from kinspace.data.moths.species import Band, Pattern, Species
-from kinspace.data.moths.textures import clouds, look_up
-from kinspace.data.moths.tones import Tones, tones_of
+from kinspace.data.moths.textures import clouds, look_up, speckle
 from kinspace.data.moths.wings import Pair, WingPixels, locate
 
-__all__ = ["paint_moth"]
+__all__ = ["Picture", "draw_moth", "paint_moth"]
 
 _MEDIAN = Band(place=0.53, width=0.16, tone="median", tilt=0.05)
 _MEMBRANE = np.array([[0.66], [0.62], [0.55]], np.float32)  # a wing that has lost its scales
@@ -94,8 +95,62 @@ def paint_moth(species: Species, moth: Individual, size: int, rng: np.random.Gen
     hindwings = _paint_wings(look, hind, species.hind, hind_tones)
     if moth.pose.posture != "folded":  # when the hindwings hardly show
         _shade_below(look, fore, hindwings)
-    body.paint_abdomen(canvas, genus.body, tones, lean)
+    paint_abdomen(canvas, genus.body, tones, lean)
     _paint_wings(look, fore, pattern, tones)
-    body.paint_limbs(canvas, genus, moth.pose, tones["limb"])
-    body.paint_thorax(canvas, genus.body, tones, lean)
+    paint_limbs(canvas, genus, moth.pose, tones["limb"])
+    paint_thorax(canvas, genus.body, tones, lean)
     return canvas
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture (size, size, 3) and the individual it shows."""
+
+    image: NDArray[np.uint8]
+    individual: Individual
+
+
+def _shadow(cover: Array, light: Light) -> Array:
+    """How dark the moth's shadow is, (size, size): away from the light, longer when it is low."""
+    size = len(cover)
+    reach = (0.03 + 0.06 * (1 - light.height)) * size
+    # At half the size: a quarter of the time, invisible under the blur.
+    mask = Image.fromarray((cover * 255).astype(np.uint8)).reduce(2)
+    soft = mask.filter(ImageFilter.GaussianBlur(0.01 * size + 0.15 * reach))
+    right, down = reach * math.cos(light.angle) / 2, reach * math.sin(light.angle) / 2
+    away = (0.5, 0, right, 0, 0.5, down)
+    moved = soft.transform((size, size), Image.Transform.AFFINE, away, Image.Resampling.BILINEAR)
+    return np.asarray(moved, np.float32) * np.float32(1 / 255)
+
+
+def _develop(color: Array, light: Light, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Light and lens: cast, falloff, vignette, contrast, blur and noise."""
+    size = len(color)
+    ticks = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
+    across, down = ticks[None, :], ticks[:, None]
+    fall = 1 + light.falloff * (math.cos(light.angle) * across + math.sin(light.angle) * down)
+    lens = 1 - light.vignette * 0.5 * (across * across + down * down)
+    gain = np.array(light.cast, np.float32) * (light.brightness * light.contrast)
+    color = color * (fall * lens)[..., None] * gain + 0.45 * (1 - light.contrast)
+    color += light.noise * speckle(rng, color.size).reshape(color.shape)
+    image = Image.fromarray((np.clip(color, 0, 1) * 255 + 0.5).astype(np.uint8))
+    if light.blur > 0.2:
+        image = image.filter(ImageFilter.GaussianBlur(light.blur * size / 96))
+    return np.array(image)
+
+
+def draw_moth(species: Species, rng: np.random.Generator, *, size: int = 96) -> Picture:
+    """Draw one individual of the species.
+
+    >>> from kinspace.data.moths.species_list import make_species
+    >>> picture = draw_moth(make_species(0), np.random.default_rng(0))
+    >>> picture.image.shape, picture.individual.background
+    ((96, 96, 3), 'wall')
+    """
+    moth = sample_individual(species, rng)
+    surface = paint_background(moth.background, size, rng)
+    color, cover = paint_moth(species, moth, size, rng).layers()
+    strength = 0.35 + 0.3 * (1 - moth.light.height)
+    surface *= 1 - strength * _shadow(cover, moth.light)[..., None]
+    color = color + surface * (1 - cover[..., None])
+    return Picture(_develop(color, moth.light, rng), moth)

@@ -1,0 +1,36 @@
+"""A process that changes a gallery, killed at each moment at which it touches a file.
+
+In the fast suite with the exact index and a sample of moments; `kill_points.py` says how.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "support" / "kill_points.py"
+SAMPLE = {"gallery-exact-add": 3, "gallery-faiss-index": 8, "gallery-milvus-add": 7}
+BACKENDS, WORK = ("exact", "faiss", "milvus"), ("index", "add", "remove", "relabel", "save")
+ALL = [f"gallery-{backend}-{work}" for backend in BACKENDS for work in WORK]
+
+
+def survives(name: str, every: int) -> None:
+    command = [sys.executable, str(SCRIPT), name, "--every", str(every)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["lost"] == []
+    assert found["tried"] == -(-found["points"] // every) >= 3
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_change_that_was_killed_is_there_wholly_or_not_at_all(name: str) -> None:
+    survives(name, SAMPLE[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_at_every_moment(name: str) -> None:
+    survives(name, 1)
