@@ -396,18 +396,24 @@ def cluster_nca_loss(
 
 
 def contrastive_loss(
-    embeddings: Tensor, labels: Tensor, *, margin: float = 1.0, reduction: str = "mean_each"
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 1.0,
+    reduction: str = "mean_each",
+    squared: bool = True,
 ) -> Tensor:
     classes = labels.tolist()
     zero = zero_with_grad(embeddings)
-    pulls = [
-        squared_distance(embeddings[i], embeddings[j])
-        for i, j in unordered_pairs(classes, same=True)
-    ]
+    measure = squared_distance if squared else distance
+    pulls = [measure(embeddings[i], embeddings[j]) for i, j in unordered_pairs(classes, same=True)]
     pushes = [
-        hinge(margin - squared_distance(embeddings[i], embeddings[j]))
+        hinge(margin - measure(embeddings[i], embeddings[j]))
         for i, j in unordered_pairs(classes, same=False)
     ]
+    if reduction == "mean_active":
+        pulls, pushes = ([term for term in terms if term.item() > 0] for terms in (pulls, pushes))
+        return mean_of(pulls, zero) + mean_of(pushes, zero)
     if reduction == "mean_each":
         return mean_of(pulls, zero) + mean_of(pushes, zero)
     if reduction == "mean":

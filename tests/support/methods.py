@@ -175,7 +175,12 @@ METHODS = [
         "contrastive_loss",
         "losses",
         _labels,
-        [{}, {"reduction": "sum", "margin": 3.0}, {"reduction": "mean"}],
+        [
+            {},
+            {"reduction": "sum", "margin": 3.0},
+            {"reduction": "mean"},
+            {"reduction": "mean_active", "squared": False},
+        ],
     ),
     Method(
         "triplet_loss",

@@ -56,10 +56,14 @@ class Comparisons:
 
 
 def contrastive_loss(
-    c: Comparisons, *, margin: float = 1.0, reduction: str = "mean_each"
+    c: Comparisons, *, margin: float = 1.0, reduction: str = "mean_each", squared: bool = True
 ) -> Tensor:
-    pull = [c.squared(i, j) for i in c.anchors for j in c.positives[i]]
-    push = [hinge(margin - c.squared(i, j)) for i in c.anchors for j in c.negatives[i]]
+    measure = c.squared if squared else c.distance
+    pull = [measure(i, j) for i in c.anchors for j in c.positives[i]]
+    push = [hinge(margin - measure(i, j)) for i in c.anchors for j in c.negatives[i]]
+    if reduction == "mean_active":
+        pull, push = ([term for term in terms if term.item() > 0] for terms in (pull, push))
+        return mean_of(pull, c.zero) + mean_of(push, c.zero)
     if reduction == "mean_each":
         return mean_of(pull, c.zero) + mean_of(push, c.zero)
     total = mean_of(pull + push, c.zero)

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
+from kinspace._core.references import chosen, compared
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace._core.vectors import cosines
 
@@ -26,12 +26,14 @@ __all__ = ["NTXent", "nt_xent_loss"]
 
 
 @full_precision
-def nt_xent_loss(
+def nt_xent_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Tensor,
     *,
     temperature: float = 0.07,
     reduction: str = "mean",
+    pairs: Tensor | None = None,
+    triplets: Tensor | None = None,
     reference: Tensor | None = None,
     reference_labels: Tensor | None = None,
     includes_batch: bool = False,
@@ -47,6 +49,7 @@ def nt_xent_loss(
     tensor(0.2088)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    index = chosen(pairs, triplets, index)
     checks.positive("temperature", temperature)
     checks.choice("reduction", reduction, REDUCTIONS)
     logits = cosines(embeddings, reference) / temperature  # (batch, batch)
@@ -74,6 +77,8 @@ class NTXent(nn.Module):
         embeddings: Tensor,
         labels: Tensor,
         *,
+        pairs: Tensor | None = None,
+        triplets: Tensor | None = None,
         reference: Tensor | None = None,
         reference_labels: Tensor | None = None,
         includes_batch: bool = False,
@@ -83,6 +88,8 @@ class NTXent(nn.Module):
             labels,
             temperature=self.temperature,
             reduction=self.reduction,
+            pairs=pairs,
+            triplets=triplets,
             reference=reference,
             reference_labels=reference_labels,
             includes_batch=includes_batch,

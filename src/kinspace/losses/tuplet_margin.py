@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
+from kinspace._core.references import chosen, compared
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace._core.vectors import paired_distances, unit
 
@@ -36,6 +36,8 @@ def tuplet_margin_loss(  # noqa: PLR0913 (an option each)
     scale: float = 64.0,
     slack: float = 0.1,
     reduction: str = "mean",
+    pairs: Tensor | None = None,
+    triplets: Tensor | None = None,
     reference: Tensor | None = None,
     reference_labels: Tensor | None = None,
     includes_batch: bool = False,
@@ -51,6 +53,7 @@ def tuplet_margin_loss(  # noqa: PLR0913 (an option each)
     tensor(0.2097)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    index = chosen(pairs, triplets, index)
     checks.positive("scale", scale)
     checks.number("slack", slack)
     checks.choice("reduction", reduction, REDUCTIONS)
@@ -93,6 +96,8 @@ class TupletMargin(nn.Module):
         embeddings: Tensor,
         labels: Tensor,
         *,
+        pairs: Tensor | None = None,
+        triplets: Tensor | None = None,
         reference: Tensor | None = None,
         reference_labels: Tensor | None = None,
         includes_batch: bool = False,
@@ -103,6 +108,8 @@ class TupletMargin(nn.Module):
             scale=self.scale,
             slack=self.slack,
             reduction=self.reduction,
+            pairs=pairs,
+            triplets=triplets,
             reference=reference,
             reference_labels=reference_labels,
             includes_batch=includes_batch,
