@@ -185,6 +185,13 @@ class Run:
         return bool(self.about.get("split") != UNTRAINED)
 
     @property
+    def trained_classes(self) -> frozenset[str]:
+        """The names of the classes that the weights were trained on; none if step 0 was chosen."""
+        if not self.trained or self.results.get("selected_step") == 0:
+            return frozenset()
+        return frozenset(self.about["classes"].get("train", ()))
+
+    @property
     def finished(self) -> bool:
         """Whether the training has ended."""
         return (self.folder / "results.json").exists()

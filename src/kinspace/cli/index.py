@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, ImageBatch, LoaderWorkers
+from kinspace.cli.options import Device, ImageBatch, LoaderWorkers, Strangers
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import (
     BackboneOption,
@@ -24,7 +24,7 @@ from kinspace.cli.sources import (
 )
 
 if TYPE_CHECKING:
-    from kinspace.inference import EmbeddingModel, Thresholds
+    from kinspace.inference import EmbeddingModel
 
 __all__ = ["index_command"]
 
@@ -88,18 +88,21 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     ] = None,
     batch: ImageBatch = 64,
     workers: LoaderWorkers = 0,
+    strangers: Strangers = None,
     device: Device = None,
 ) -> None:
     """Build the search gallery of a run and set its thresholds.
 
-    The thresholds are set on the run's validation classes. A run folder is made first, with
-    the option --backbone, of pictures with or without classes and without training; its
-    thresholds are set on half of the classes.
+    The thresholds decide whether a picture is of a class of the gallery. They are set on the
+    classes that the model was not trained on, each left out of the gallery in turn. A run folder is
+    made first, with the option --backbone, of pictures with or without classes and without
+    training.
     """
     with user_errors():
         options = _backend_options(
             search or "exact", {"precision": precision, "kind": kind, "uri": uri, "name": name}
         )
+        from kinspace.evaluation.thresholds import DEFAULT_STRANGERS
         from kinspace.inference import index_run, rebuild_index
 
         with progress("embedding") as display:
@@ -138,9 +141,10 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 progress=display.count,
                 batch_size=batch,
                 workers=workers,
+                strangers=DEFAULT_STRANGERS if strangers is None else strangers,
             )
         _print_gallery(model)
-        print_thresholds(model.thresholds, labeled=model.table.labels is not None)
+        print_thresholds(model)
         if backbone is not None:
             typer.echo(f"next: kinspace serve {run.folder}")
 
@@ -169,15 +173,13 @@ def _backend_options(backend: str, given: dict[str, str | None]) -> dict[str, An
     return options
 
 
-def print_thresholds(found: Thresholds | None, *, labeled: bool) -> None:
-    """Print the thresholds and their rates."""
+def print_thresholds(model: EmbeddingModel) -> None:
+    """Print what the decision was calibrated on, and its consequences."""
+    from kinspace.evaluation.thresholds import no_thresholds
+
+    found = model.thresholds
     if found is None:
-        why = "the run has no validation classes in this data" if labeled else "no classes"
-        typer.echo(f"no thresholds: {why}")
+        typer.echo(no_thresholds(model.table))
         return
-    typer.echo(
-        f"same kind from cosine {found.same:.3f} on: {found.tmr:.1%} of true and "
-        f"{found.fmr:.1%} of false pairs of {found.classes} validation classes"
-    )
-    if found.test_tmr is not None:
-        typer.echo(f"on the test classes {found.test_tmr:.1%} and {found.test_fmr:.1%}")
+    typer.echo(f"calibrated on {found.basis}")
+    typer.echo(f"with --strangers {found.strangers:g}: {found.at()}")

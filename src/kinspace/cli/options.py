@@ -37,6 +37,7 @@ __all__ = [
     "Source",
     "Split",
     "Steps",
+    "Strangers",
     "Workers",
     "overrides",
     "recipe_from_options",
@@ -88,6 +89,14 @@ LoaderWorkers = Annotated[int, typer.Option("--workers", min=0, help=_WORKERS)]
 Workers = Annotated[int | None, typer.Option(min=0, help=f"{_WORKERS} Default: by the machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+Strangers = Annotated[
+    float | None,
+    typer.Option(
+        "--strangers",
+        help="Share of pictures of other classes that may get a class: 0.001 (strict) to 0.5 "
+        "(lenient). Default: that of the index, 0.1.",
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 
 Method = Annotated[str, typer.Option(help="Method (see kinspace methods) or recipe file.")]

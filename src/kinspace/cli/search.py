@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, IndexedRun, Json
+from kinspace.cli.options import Device, IndexedRun, Json, Strangers
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import LabelColumn, PathColumn, column_names
 
 if TYPE_CHECKING:
-    from kinspace.inference import Neighbor, Verdict
+    from kinspace.inference import Neighbor
 
 __all__ = ["search_command"]
 
@@ -32,6 +32,7 @@ def search_command(  # noqa: PLR0913 - every option of the command is a paramete
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbors.")] = 10,
+    strangers: Strangers = None,
     device: Device = None,
     as_json: Json = False,
     out: Annotated[
@@ -43,19 +44,30 @@ def search_command(  # noqa: PLR0913 - every option of the command is a paramete
 ) -> None:
     """Search a gallery with a picture, or a folder of them, and classify the pictures.
 
-    The class is decided by the votes of the neighbors, or unknown if none is similar enough. In a
-    gallery without classes the neighbors alone are printed.
+    The class is that whose nearest pictures are the most similar, or unknown if they are not
+    similar enough. In a gallery without classes the neighbors alone are printed.
     """
     with user_errors():
         from kinspace.inference import load
 
         columns = column_names(path_column, label_column)
         if out is not None or columns or not _is_picture(picture):
-            search_many(run, picture, out, k=k, device=device, as_json=as_json, columns=columns)
+            search_many(
+                run,
+                picture,
+                out,
+                k=k,
+                strangers=strangers,
+                device=device,
+                as_json=as_json,
+                columns=columns,
+            )
             return
         model = load(run, device)
         labeled = model.table.labels is not None
-        found = model.classify(picture, k) if labeled else model.search(picture, k)
+        found = (
+            model.classify(picture, k, strangers=strangers) if labeled else model.search(picture, k)
+        )
     if as_json and isinstance(found, list):
         typer.echo(json.dumps({"neighbors": [asdict(near) for near in found]}, indent=2))
     elif isinstance(found, list):
@@ -64,15 +76,16 @@ def search_command(  # noqa: PLR0913 - every option of the command is a paramete
         typer.echo(json.dumps(asdict(found), indent=2))
     else:
         print_neighbors(found.neighbors)
-        print_verdict(found)
+        Console(markup=False, highlight=False).print(str(found), soft_wrap=True)
 
 
-def search_many(
+def search_many(  # noqa: PLR0913 - the options of the command
     run: Path,
     data: str,
     out: Path | None,
     *,
     k: int,
+    strangers: float | None,
     device: str | None,
     as_json: bool,
     columns: dict[str, str] | None,
@@ -94,7 +107,9 @@ def search_many(
             else load_dataset(data, labeled=False, columns=columns)
         )
         model = load(run, device)
-        results = list(search_pictures(model, queries, k, progress=display.count))
+        results = list(
+            search_pictures(model, queries, k, strangers=strangers, progress=display.count)
+        )
     if as_json or (out is not None and out.suffix.lower() == ".json"):
         found = [result.to_dict() for result in results]
         text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
@@ -126,7 +141,6 @@ def print_neighbors(neighbors: Sequence[Neighbor]) -> None:
         "similarity": [f"{near.similarity:.3f}" for near in neighbors],
         "class": [near.class_name for near in neighbors],
         "picture": [near.id for near in neighbors],
-        "same kind": [{True: "yes", False: "no", None: ""}[near.same] for near in neighbors],
     }
     shown = {name: cells for name, cells in shown.items() if any(cells)}
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -136,12 +150,3 @@ def print_neighbors(neighbors: Sequence[Neighbor]) -> None:
     for place, cells in enumerate(zip(*shown.values(), strict=True), 1):
         table.add_row(str(place), *cells)
     Console(markup=False, highlight=False).print(table)
-
-
-def print_verdict(verdict: Verdict) -> None:
-    """Print the class."""
-    console = Console(markup=False, highlight=False)
-    if verdict.class_name == verdict.best:
-        console.print(f"{verdict.class_name}, {verdict.confidence:.0%} of the votes")
-    else:
-        console.print(f"unknown; the most similar known class is {verdict.best}")

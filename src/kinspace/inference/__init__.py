@@ -1,5 +1,6 @@
 """A model in use: encode, search, classify, embed whole data sets, export to ONNX."""
 
+from kinspace.evaluation.thresholds import Thresholds, calibrate
 from kinspace.inference.dataset_embedding import embed_dataset, embed_to_file
 from kinspace.inference.gallery_additions import AddedPictures, add_pictures
 from kinspace.inference.model import EmbeddingModel, load
@@ -7,7 +8,6 @@ from kinspace.inference.onnx import Exported, export_onnx, export_run
 from kinspace.inference.pretrained import pretrained_model, pretrained_run
 from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.search.gallery import gallery_recall, index_run, rebuild_index
-from kinspace.search.thresholds import Thresholds, calibrate
 
 __all__ = [
     "UNKNOWN",

@@ -50,7 +50,7 @@ def add_pictures(
 
     Files that are in the gallery are left out, as are pictures without a file of their own whose
     name is there: the same call goes on after an interruption. Every `part` pictures are in the
-    journal of the gallery before the next are embedded.
+    journal of the gallery before the next are embedded. At the end the thresholds are set anew.
 
     data: as for `load_dataset`. label: the class of all pictures; by default the data set has one
     for each. progress: called with the pictures done and all.
@@ -80,6 +80,8 @@ def add_pictures(
     classes: tuple[Added, ...] = ()
     if names is not None and vectors:
         classes = model.nearest_classes(before, np.concatenate(vectors), [names[p] for p in new])
+        model.calibrate()
+        model.save_thresholds()
     return AddedPictures(classes, len(new), len(dataset) - len(new))
 
 

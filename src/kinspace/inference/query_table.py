@@ -47,26 +47,25 @@ def search_pictures(
     data: Any,
     k: int = 10,
     *,
-    classify: Callable[[Any, int], Verdict] | None = None,
+    strangers: float | None = None,
     batch_size: int = 64,
     workers: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> Iterator[QueryResult]:
     """The neighbors and the class of each picture of a data set, with classes or without.
 
-    data: as for `load_dataset`. classify: of a vector and k; by default `model.classify_vector`.
-    progress: called with the pictures embedded and all.
+    data: as for `load_dataset`. strangers: the dial, as for `EmbeddingModel.classify`. progress:
+    called with the pictures embedded and all.
 
     >>> for result in search_pictures(model, "queries/"):  # doctest: +SKIP
     ...     result.query, result.verdict.class_name
     """
     dataset = load_dataset(data)
     labeled = model.table.labels is not None
-    decide = classify or model.classify_vector
     table = embed_dataset(model, dataset, batch_size=batch_size, workers=workers, progress=progress)
     for row, vector in enumerate(table.vectors):
         file = table.paths[row] if table.paths else ""
-        verdict = decide(vector, k) if labeled else None
+        verdict = model.classify_vector(vector, k, strangers=strangers) if labeled else None
         near = model.near(vector, k) if verdict is None else verdict.neighbors
         yield QueryResult(table.ids[row], file, verdict, tuple(near))
 
@@ -83,7 +82,7 @@ def result_rows(results: Sequence[QueryResult]) -> list[dict[str, Any]]:
         {
             "query": result.query,
             "class": "" if result.verdict is None else result.verdict.class_name,
-            "confidence": "" if result.verdict is None else round(result.verdict.confidence, 4),
+            "confidence": _confidence(result.verdict),
             "rank": rank,
             "id": near.id,
             "neighbor_class": near.class_name,
@@ -93,3 +92,9 @@ def result_rows(results: Sequence[QueryResult]) -> list[dict[str, Any]]:
         for result in results
         for rank, near in enumerate(result.neighbors, 1)
     ]
+
+
+def _confidence(verdict: Verdict | None) -> float | str:
+    if verdict is None or verdict.confidence is None:
+        return ""
+    return round(verdict.confidence, 4)

@@ -109,8 +109,8 @@ def _inverse_root(
     more = torch.lerp(values, even, shrinkage).rsqrt() - elsewhere
 
     def root(y: Tensor) -> Tensor:
-        turned: Tensor = (y @ vectors * more) @ vectors.T
-        return y * elsewhere + turned
+        rooted: Tensor = y * elsewhere + (y @ vectors * more) @ vectors.T
+        return rooted
 
     return root, means, x
 

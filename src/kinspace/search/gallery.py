@@ -18,16 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.data.splits import hold_out_classes
 from kinspace.embeddings import EmbeddingTable, unique_names
+from kinspace.evaluation.thresholds import DEFAULT_STRANGERS, Thresholds
 from kinspace.run import PARTS, Run, Splits, open_run
-from kinspace.search.class_votes import (
-    Added,
-    ClusterClassifier,
-    Neighbor,
-    nearest_class,
-    soft_knn,
-)
+from kinspace.search.class_votes import Added, ClusterClassifier, Neighbor, nearest_class
 from kinspace.search.compact import PRECISIONS, CompactIndex
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex, check_training_size
@@ -37,7 +31,6 @@ from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.milvus_client import check_server
 from kinspace.search.reranked import Reranked
-from kinspace.search.thresholds import calibrate
 
 if TYPE_CHECKING:
     from kinspace.inference.model import EmbeddingModel
@@ -60,7 +53,6 @@ INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
     "milvus": MilvusIndex,
 }
 
-FEWEST_CLASSES = 4  # to set thresholds on half of them
 ATTEMPTS = 5  # of a search or a load, while other threads and processes change the gallery
 FACTORS = {"int8": 4, "binary": 20}  # candidates per result
 JOURNAL = 2**24  # bytes: a journal longer than this, and than the gallery, is taken into it
@@ -186,9 +178,8 @@ class Gallery:
         vector: NDArray[Any],
         k: int,
         where: Where | None = None,
-        same: float | None = None,
     ) -> list[Neighbor]:
-        """The k rows nearest to a vector. same: the threshold for two pictures of one class."""
+        """The k rows nearest to a vector."""
         by_label = None if where is None else self._with_labels(where)
         query, asked = np.asarray(vector)[None], k
         for _ in range(ATTEMPTS):
@@ -200,7 +191,7 @@ class Gallery:
                 break
             asked = k + 2 * gone
         found = [
-            _neighbor(state.table, row, cosine, same)
+            _neighbor(state.table, row, cosine)
             for row, cosine in zip(rows.tolist(), cosines[0].tolist(), strict=True)
             if row >= 0
         ]
@@ -222,32 +213,31 @@ class Gallery:
     def _filters(self) -> Mapping[str, str]:
         return {name: name for name in ("label", *self.table.attribute_names)}
 
-    def soft_knn(self, near: Sequence[Neighbor]) -> tuple[str, float]:
-        """The class with the most votes of the neighbors, and its share."""
-        return soft_knn(near, self._rows.variance)
+    @property
+    def class_sizes(self) -> NDArray[np.int64]:
+        """Pictures of each class, (classes,); a ValueError for a gallery without classes."""
+        return self._rows.class_sizes
 
-    def knc(self, vector: NDArray[Any], options: Mapping[str, Any]) -> tuple[str, float]:
-        """The class by the nearest clusters, and its probability; options: recipe.index."""
+    def knc(self, vector: NDArray[Any], options: Mapping[str, Any]) -> tuple[int, float]:
+        """The label by the nearest clusters, and its probability; options: recipe.index."""
         rows, known = self._rows, self._clusters
         if known is None or known[0] is not rows:
             known = (rows, ClusterClassifier.fit(rows.table, options))
             self._clusters = known
-        label, share = known[1].classify(vector)
-        return rows.table.class_name(label), share
+        return known[1].classify(vector)
 
     def add(
         self,
         vectors: NDArray[Any],
         names: Sequence[str] | None,
         paths: Sequence[str | None],
-        limit: float | None,
+        thresholds: Thresholds | None,
         ids: Sequence[str] | None = None,
     ) -> list[Added]:
         """Add rows with class names; returns what was added to each class.
 
-        names: None for a gallery without classes. limit: the threshold `known`, from which on two
-        classes are confusable. ids: by default the names of the files; one that is taken is
-        numbered.
+        names: None for a gallery without classes. thresholds: decide whether a class is confusable
+        with another. ids: by default the names of the files; one that is taken is numbered.
         """
         with self._changes("adding pictures"):
             before = self.table
@@ -262,7 +252,9 @@ class Gallery:
             if names is None and before.labels is not None:
                 raise ValueError("labels: expected a class name for each picture, got none")
             added = [
-                nearest_class(before, name, vectors[[each == name for each in names or ()]], limit)
+                nearest_class(
+                    before, name, vectors[[each == name for each in names or ()]], thresholds
+                )
                 for name in dict.fromkeys(names or ())
             ]
             self.append(_new_rows(vectors, names, paths, ids))
@@ -561,7 +553,7 @@ def _has(index: MilvusIndex, rows: GalleryRows, keys: NDArray[np.int64]) -> bool
     return index.labels_of(keys) == wanted
 
 
-def _neighbor(table: EmbeddingTable, row: int, cosine: float, same: float | None) -> Neighbor:
+def _neighbor(table: EmbeddingTable, row: int, cosine: float) -> Neighbor:
     label = -1 if table.labels is None else int(table.labels[row])
     return Neighbor(
         row,
@@ -570,7 +562,7 @@ def _neighbor(table: EmbeddingTable, row: int, cosine: float, same: float | None
         table.class_name(label) if label >= 0 else "",
         label,
         cosine,
-        None if same is None else cosine >= same,
+        None,
     )
 
 
@@ -665,14 +657,14 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     truncate_dim: int | None = None,
     batch_size: int = 64,
     workers: int = 0,
+    strangers: float = DEFAULT_STRANGERS,
     progress: Callable[[int, int], object] | None = None,
 ) -> EmbeddingModel:
     """Make a data set the gallery of a run: table, thresholds and index go to the run folder.
 
     data: by default what the run was trained and tested on. Each of its pictures has the attribute
-    part=train, part=validation or part=test, and the thresholds are set on the validation classes;
-    without training (`pretrained_run`) on half of the classes, drawn at random.
-    Of other data only the table and the index are made; thresholds that are there stay.
+    part=train, part=validation or part=test. strangers: the dial of the thresholds, which are set
+    on the classes that the model was not trained on (`EmbeddingModel.calibrate`).
     backend, options: one of INDEXES, and the options of its class. replace_gallery: a gallery that
     is there is replaced, with all that was added to it; without that it is an error. truncate_dim:
     keep the first so many numbers of each vector; queries are truncated alike. batch_size,
@@ -694,9 +686,6 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
         if splits.own:
             tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
             table = _with_parts(tables.table("all"), splits)
-            if (masks := _calibration(run, table, splits)) is not None:
-                model.thresholds = calibrate(table, *masks)
-                model.thresholds.save(run.folder / "threshold.json")
         else:
             table = embed_dataset(
                 model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
@@ -704,6 +693,7 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
         if truncate_dim is not None:
             table = table.truncated(truncate_dim)
         model.gallery = Gallery(table, device=model.device)
+        model.calibrate(strangers)
         if backend != "exact" or options:
             model.gallery.build(run.folder, backend, **(options or {}))
         model.save_gallery()
@@ -733,21 +723,3 @@ def _with_parts(table: EmbeddingTable, splits: Splits) -> EmbeddingTable:
         attributes=columns if before is None else np.concatenate([before, columns], 1),
         attribute_names=(*table.attribute_names, *(f"part={name}" for name in PARTS)),
     )
-
-
-def _calibration(
-    run: Run, table: EmbeddingTable, splits: Splits
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-    """The rows to set the thresholds on and to try them on: of other classes, none trained on."""
-    if splits.validation is not None:
-        return _of_part(table, "validation"), _of_part(table, "test")
-    if run.trained or splits.whole.num_classes < FEWEST_CLASSES:
-        return None
-    held_out = hold_out_classes(splits.whole, 0.5, seed=run.about["seed"]).assignment.numpy() > 0
-    return held_out, ~held_out
-
-
-def _of_part(table: EmbeddingTable, name: str) -> NDArray[np.bool_]:
-    assert table.attributes is not None
-    rows: NDArray[np.bool_] = table.attributes[:, table.attribute_names.index(f"part={name}")] == 1
-    return rows
