@@ -325,6 +325,17 @@ def test_a_second_process_is_told_who_changes_the_gallery(
     assert json.loads((tmp_path / "gallery.lock").read_text() or "{}") == {}
 
 
+def test_a_file_of_milvus_lite_that_is_open_elsewhere_says_so(
+    tmp_path: Path, process: Callable[[str], Any]
+) -> None:
+    gallery = made(tmp_path, "milvus")
+    other = process(
+        "try:\n    Gallery.load(folder)\nexcept ValueError as error:\n    print(error)\n"
+    )
+    assert "one process at a time can open such a file" in other.stdout.read()
+    close(gallery)
+
+
 @pytest.mark.slow
 def test_processes_add_to_one_gallery_at_one_time(
     tmp_path: Path, process: Callable[[str], Any]
