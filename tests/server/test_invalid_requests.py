@@ -190,6 +190,17 @@ def test_a_tiff_of_many_directories_is_decoded_at_once() -> None:
     assert read_upload(bytes(tiff), ServerSettings()).size == (40, 30)
 
 
+def test_a_picture_that_takes_long_to_decode_is_refused_and_holds_up_no_search(
+    model: EmbeddingModel,
+) -> None:
+    data = io.BytesIO()
+    Image.fromarray(np.zeros((5000, 6000), np.uint8)).save(data, "png")
+    with running(model, ServerSettings(decode_timeout=0.01)) as base:
+        refused(upload(base, data.getvalue()), 413, "decoded in 0.01 seconds")
+        name = get(f"{base}/api/pictures").json()["ids"][0]
+        assert get(f"{base}/api/neighbors/{name}").status_code == 200
+
+
 def test_a_deep_picture_takes_little_more_than_its_pixels() -> None:
     data = io.BytesIO()
     Image.fromarray(np.zeros((3000, 4000), np.uint16)).save(data, "png")
