@@ -30,7 +30,7 @@ def test_the_page_shows_every_part_of_the_verdict(page: Path) -> None:
     for words in (
         "Verdict", "What would help", "Comparison with baselines", "backbone before training",
         "raw pixels", "Map of the test pictures",
-        "Pictures and what is found for them", "by the backbone before training", "Worst",
+        "Pictures and what is found for them", "cosine similarities", "Worst",
         "Known or unknown?", "of 100 strangers", "For specialists", "Confidence", "Most confused",
         "Spread of", "Suspect labels", "Near-duplicates", "Hidden groups", "same or different",
         "NMI", "Classification error", "effective rank", "The loss by step",
