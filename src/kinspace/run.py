@@ -44,7 +44,7 @@ from kinspace.training.run_folder import FORMAT, read_metrics
 if TYPE_CHECKING:  # inference stands on runs
     from kinspace.inference.model import EmbeddingModel
 
-__all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "load_run_data", "open_run"]
+__all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "data_source", "load_run_data", "open_run"]
 
 PARTS = ("train", "validation", "test")
 UNSEEN = ("zero_shot", "random_classes")  # splits whose test classes no training has seen
@@ -310,10 +310,21 @@ def open_run(folder: str | Path) -> Run:
     return Run(folder)
 
 
+def data_source(about: Mapping[str, Any]) -> str:
+    """The data of a run as `load_dataset` takes it, also from another working folder.
+
+    >>> data_source({"data": "no such/photos", "working_folder": "/home/me"})
+    'no such/photos'
+    """
+    name = str(about["data"])
+    there = Path(str(about.get("working_folder", "."))) / name
+    return str(there) if not Path(name).exists() and there.exists() else name
+
+
 def load_run_data(about: Mapping[str, Any]) -> Dataset:
     """The whole data set of a run, by what its run.json says."""
     labeled = None if about.get("labeled", True) else False
-    return load_dataset(about["data"], labeled=labeled, columns=about.get("columns"))
+    return load_dataset(data_source(about), labeled=labeled, columns=about.get("columns"))
 
 
 def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:

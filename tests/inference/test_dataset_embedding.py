@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kinspace
@@ -210,3 +211,22 @@ def test_every_search_finds_the_same_in_a_run(backend: str, tmp_path: Path) -> N
     index_run(folder, replace_gallery=True)  # the exact search takes its place
     assert not list(folder.glob("search*"))
     assert len(kinspace.load(folder, "cpu").table) == 1797
+
+
+def test_a_gallery_of_truncated_vectors_is_searched_with_truncated_queries(tmp_path: Path) -> None:
+    folder = run_with_gallery(tmp_path)
+    whole = kinspace.load(folder, "cpu").table.vectors
+    index_run(folder, replace_gallery=True, truncate_dim=5)
+    model = kinspace.load(folder, "cpu")
+    short = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
+    assert model.table.vectors == pytest.approx(short, abs=1e-5)
+    picture = digits().pictures.read(11)
+    assert model.encode(picture).shape == (1, 8)
+    assert model.encode(picture, truncate_dim=5)[0] == pytest.approx(short[11], abs=1e-5)
+    best = np.argsort(-(short @ short[11]), kind="stable")[:3].tolist()
+    assert [near.row for near in model.search(picture, 3)] == best
+    model.add([picture.rotate(90)], "turned")
+    assert model.search(picture.rotate(90), 1)[0].class_name == "turned"
+    for dim in (0, 9):
+        with pytest.raises(ValueError, match=f"truncate_dim: expected 1 to 8, got {dim}"):
+            model.encode(picture, truncate_dim=dim)

@@ -95,7 +95,7 @@ def test_compiled_differences_give_what_matrix_products_give_in_eager(
 
 
 # Those that write into their state at each call; parameters and constants are nothing special.
-REMEMBERING = ["almn", "center", "fixed_margin", "hierarchical_triplet", "magnet", "ncm"]
+REMEMBERING = ["adacos", "almn", "center", "fixed_margin", "hierarchical_triplet", "magnet", "ncm"]
 
 
 def test_every_module_that_remembers_is_tried() -> None:

@@ -17,6 +17,8 @@ from modules import EVERY_MODULE, MODULES, REGISTRIES, required
 
 # The embeddings get a reversed gradient, which is not that of the value.
 REVERSED = {"adversarial_penalty"}
+# Parts of them are constants of the gradient.
+CONSTANT_PARTS = {"adacos_loss", "almn_loss", "bier_loss", "circle_loss", "ranked_list_loss"}
 # Loops over the classes of the batch, or draws: not traced into one graph (test_compile.py).
 NOT_TRACED = {"clustering_loss"}
 
@@ -37,6 +39,8 @@ def split(method: Method, batch: Batch) -> tuple[tuple[Tensor, ...], Callable[..
         fixed.add("centers")
     if method.name == "density":
         fixed.add("original")
+    if method.name == "adacos_loss":
+        fixed.add("scale")
     names = [name for name in arguments if name not in fixed]
     leaves = tuple(arguments[name].clone().requires_grad_() for name in names)
 
@@ -49,8 +53,8 @@ def split(method: Method, batch: Batch) -> tuple[tuple[Tensor, ...], Callable[..
 
 @EVERY_METHOD
 def test_the_first_derivative_is_that_of_the_value(method: Method) -> None:
-    if method.name in ("almn_loss", "bier_loss", "circle_loss"):
-        return  # parts of them are constants of the gradient: test_exactness.py
+    if method.name in CONSTANT_PARTS:
+        return  # test_exactness.py
     leaves, call = split(method, small())
     for options in method.options:
         if options.get("detach_range"):  # a constant of the gradient, too
@@ -63,7 +67,7 @@ def test_the_first_derivative_is_that_of_the_value(method: Method) -> None:
 @EVERY_METHOD
 def test_the_second_derivative_is_that_of_the_first(method: Method) -> None:
     leaves, call = split(method, small())
-    if method.name in ("almn_loss", "circle_loss", "bier_loss"):
+    if method.name in CONSTANT_PARTS:
         # weights that are constants of the gradient are none of the gradient's own gradient
         gradient = torch.autograd.grad(call(*leaves), leaves, create_graph=True)
         assert all(torch.isfinite(each).all() for each in second(gradient, leaves))

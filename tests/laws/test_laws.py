@@ -23,7 +23,7 @@ import kinspace.regularizers
 import loops
 from batches import DEGENERATE_BATCHES, NUM_CLASSES, Batch, random_batch, random_centers
 from gradients import Result, disagreement, evaluate
-from kinspace.losses import LOSSES
+from kinspace.losses import LOSSES, PAIRED_LOSSES
 from kinspace.regularizers import REGULARIZERS
 from methods import (
     EVERY_METHOD,
@@ -42,13 +42,17 @@ PACKAGES = {"losses": kinspace.losses, "regularizers": kinspace.regularizers}
 # Public functions that are no method of their own, and so not in METHODS: the reason each.
 NOT_METHODS = {
     "rank_statistics": "a report on a batch, without gradient",
+    **dict.fromkeys(
+        (f"{name}_loss" for name in PAIRED_LOSSES), "two tables of samples: test_paired_losses.py"
+    ),
     "update_centers": "moves centers; no value to minimize",
     "virtual_points": "gives points; almn_loss is the loss on them",
     "sample_centers": "draws indices",
 }
 
 # Public modules that are no method of their own, and so in no registry.
-NOT_REGISTERED = {"CenterSample", "ClassCenters", "CrossBatchMemory"}
+NOT_REGISTERED = {"CenterSample", "ClassCenters", "CrossBatchMemory", "Matryoshka"}
+NOT_REGISTERED |= {kind.__name__ for kind in PAIRED_LOSSES.values()}
 
 # The positive is the next sample of the class in batch order: the order is part of these methods.
 ORDERED = {"n_pair_loss", "angular_loss", "n_pair", "angular"}
@@ -92,7 +96,8 @@ def test_every_public_module_is_registered(package: str) -> None:
 def test_every_file_of_a_loss_is_registered() -> None:
     files = [file.name for file in pkgutil.iter_modules(kinspace.losses.__path__)]
     modules = {name: importlib.import_module(f"kinspace.losses.{name}") for name in files}
-    missing = {name for name in files if hasattr(modules[name], f"{name}_loss")} - set(LOSSES)
+    missing = {name for name in files if hasattr(modules[name], f"{name}_loss")}
+    missing -= {*LOSSES, *PAIRED_LOSSES}
     assert not missing, f"src/kinspace/losses/__init__.py: expected {missing} in LOSSES"
 
 
@@ -488,7 +493,12 @@ def wrong_arguments(method: Method) -> Iterator[tuple[str, Arguments, str, str]]
     yield "a vector", {**good, rows: x[0]}, rows, "(4,)"
     yield "three dimensions", {**good, rows: x[None]}, rows, "(1, 12, 4)"
     yield "whole numbers", {**good, rows: x.long()}, rows, "int64"
-    yield "no rows", {k: v[:0] if len(v) == len(x) else v for k, v in good.items()}, rows, "(0, 4)"
+    yield (
+        "no rows",
+        {k: v[:0] if v.ndim and len(v) == len(x) else v for k, v in good.items()},
+        rows,
+        "(0, 4)",
+    )
     yield "no columns", {**good, rows: x[:, :0]}, rows, "(12, 0)"
     yield "no tensor", {**good, rows: x.tolist()}, rows, "list"
     for name in [name for name in LABELS if name in good]:
@@ -504,6 +514,11 @@ def wrong_arguments(method: Method) -> Iterator[tuple[str, Arguments, str, str]]
             yield "labels too large", {**good, name: y + 97}, name, str(97 + int(y.max()))
     for name in [name for name in TABLES if name in good and name != rows]:
         table = good[name]
+        if table.ndim == 3:  # several rows a class
+            yield "another dimension", {**good, name: table[..., :-1]}, name, "(8, 3, 3)"
+            yield "one row a class", {**good, name: table[:, 0]}, name, "(8, 4)"
+            yield "several rows of whole numbers", {**good, name: table.long()}, name, "int64"
+            continue
         yield "another dimension", {**good, name: table[:, :-1]}, name, "(8, 3)"
         yield "a table that is a vector", {**good, name: table[0]}, name, "(4,)"
         yield "a table of whole numbers", {**good, name: table.long()}, name, "int64"
@@ -657,7 +672,7 @@ def test_a_module_names_a_label_beyond_its_classes(name: str) -> None:
 def test_a_module_names_its_table_when_the_dimension_differs(name: str) -> None:
     module = built(name, random_batch(8, dim=4))
     batch = random_batch(8, dim=3)
-    with pytest.raises(ValueError, match=r"expected 3 columns .*got shape \(8, 4\)"):
+    with pytest.raises(ValueError, match=r"expected 3 columns .*got shape \(8,( 10,| 3,)? 4\)"):
         called(module, *batch)
 
 
@@ -762,7 +777,11 @@ def kind(method: Method) -> list[str]:
     def ignores(change: Callable[[Tensor], Tensor]) -> bool:
         return torch.allclose(method.loop(*mapped(arguments, change).values()), value)
 
-    if ignores(lambda x: x * torch.linspace(0.5, 2.0, len(x), dtype=x.dtype)[:, None]):
+    def lengthened(x: Tensor) -> Tensor:
+        factors = torch.linspace(0.5, 2.0, len(x), dtype=x.dtype)
+        return x * factors.view(-1, *[1] * (x.ndim - 1))
+
+    if ignores(lengthened):
         return COSINE
     return DISTANCE if ignores(lambda x: x + 1.0) else PRODUCT
 
@@ -821,7 +840,9 @@ def test_a_cosine_method_ignores_the_length_of_the_vectors(
     method = METHOD_OF[name]
     arguments = method.arguments(batch, 0)
     rows = torch.linspace(0.5, 2.0, len(batch.labels), dtype=torch.float64)[:, None]
-    changed = mapped(arguments, lambda x: x * factor * (rows if len(x) == len(rows) else 1.0))
+    changed = mapped(
+        arguments, lambda x: x * factor * (rows if x.shape[:-1] == rows.shape[:-1] else 1.0)
+    )
     agree(method, arguments, changed)
 
 

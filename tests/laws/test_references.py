@@ -33,14 +33,25 @@ from reference_loops import Comparisons
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "angular_loss": [{}, {"degrees": 30.0}],
     "circle_loss": [{}, {"scale": 16.0, "margin": 0.4}],
-    "contrastive_loss": [{}, {"reduction": "sum", "margin": 3.0}, {"reduction": "mean"}],
+    "contrastive_loss": [
+        {},
+        {"reduction": "sum", "margin": 3.0},
+        {"reduction": "mean"},
+        {"reduction": "mean_active", "squared": False},
+    ],
+    "fast_ap_loss": [{}, {"bins": 7}],
     "histogram_loss": [{}, {"bins": 11}],
     "lifted_structure_loss": [{}, {"margin": 0.3}],
     "multi_similarity_loss": [{}, {"beta": 10.0, "mining_margin": None}],
     "n_pair_loss": [{}, {"norm_weight": 0.1}],
     "nca_loss": [{}],
     "nra_loss": [{}, {"alpha": 1.0, "eps": 1e-2}, {"detach_range": True}],
+    "nt_xent_loss": [{}, {"temperature": 1.0}],
+    "ranked_list_loss": [{}, {"balance": 0.2, "margin": 1.0, "temperature": 1.0}],
+    "recall_surrogate_loss": [{}, {"ks": (1, 3), "temperature": 0.1}],
+    "smooth_ap_loss": [{}, {"temperature": 0.1}],
     "supcon_loss": [{}, {"temperature": 1.0}],
+    "tuplet_margin_loss": [{}, {"scale": 4.0, "slack": 0.5}],
     "triplet_loss": [
         {},
         {"reduction": "sum", "squared": False, "margin": 0.2},
@@ -214,7 +225,7 @@ def all_pairs(labels: Tensor) -> Tensor:
     return torch.tensor([(i, j) for i in range(size) for j in range(size) if i < j])
 
 
-@pytest.mark.parametrize("reduction", ["mean_each", "mean", "sum"])
+@pytest.mark.parametrize("reduction", ["mean_each", "mean_active", "mean", "sum"])
 def test_contrastive_on_all_pairs_is_contrastive(reduction: str) -> None:
     for batch in (random_batch(1), random_batch(2, classes=8, per_class=6, dim=32)):
         given = {"embeddings": batch.embeddings}
@@ -242,6 +253,40 @@ def test_triplet_loss_on_all_triplets_is_that_of_all(reduction: str, squared: bo
         for chosen in ({"triplets": triplets}, {"pairs": pairs}):
             problem = disagreement(evaluate(call, given, chosen), expected)
             assert problem is None, problem
+
+
+MASKED = ["circle", "multi_similarity", "nt_xent", "tuplet_margin"]
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_losses_of_anchors_take_chosen_pairs_and_triplets(name: str) -> None:
+    """Each anchor with the rows it is compared to: by the loop with others left out."""
+    options = {"mining_margin": None} if name == "multi_similarity" else {}
+    for seed in range(3):
+        x, labels, reference, others = arguments(
+            random_batch(seed), seed, includes_batch=False
+        ).values()
+        given = {"reference": reference, "reference_labels": others}
+        triplets = miners.triplet_margin(x, labels, margin=2.0, kind="all", **given)[::3]
+        comparisons = Comparisons(x, labels, reference, others, False)
+        for i in comparisons.anchors:
+            own = triplets[triplets[:, 0] == i]
+            comparisons.positives[i] = sorted(set(own[:, 1].tolist()))
+            comparisons.negatives[i] = sorted(set(own[:, 2].tolist()))
+        expected = getattr(reference_loops, f"{name}_loss")(comparisons, **options)
+        criterion = LOSSES[name](**options)
+        found = criterion(x, labels, triplets=triplets, **given)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+        pairs = torch.cat([triplets[:, :2], triplets[:, ::2]])
+        assert torch.equal(criterion(x, labels, pairs=pairs, **given), found)
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_all_pairs_chosen_are_the_batch(name: str) -> None:
+    batch = random_batch(1)
+    pairs = torch.cat([all_pairs(batch.labels), all_pairs(batch.labels).flip(1)])
+    criterion = LOSSES[name]()
+    torch.testing.assert_close(criterion(*batch, pairs=pairs), criterion(*batch))
 
 
 def test_contrastive_on_triplets_is_that_on_their_pairs() -> None:

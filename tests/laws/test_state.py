@@ -19,8 +19,11 @@ DIM = 4
 # What each module keeps; a module that is not here keeps nothing.
 KEPT: dict[str, set[str]] = {
     "adversarial": {"hidden", "output"},
+    "adacos": {"weight", "scale"},
     "almn": {"class_centers.centers", "class_centers.seen"},
+    "arcface": {"weight"},
     "center": {"class_centers.centers", "class_centers.seen"},
+    "cosface": {"weight"},
     "density": {"targets", "original"},
     "fixed_margin": {"class_centers.centers", "class_centers.seen"},
     "hierarchical_triplet": {"class_centers.centers", "class_centers.seen"},
@@ -34,7 +37,10 @@ KEPT: dict[str, set[str]] = {
     "power_spread": {"sample.rng._extra_state"},
     "proxy_anchor": {"proxies"},
     "proxy_nca": {"proxies"},
+    "soft_triple": {"centers"},
     "softmax": {"weight", "bias"},
+    "sphereface": {"weight"},
+    "sub_center_arcface": {"centers"},
     "uniform_spread": {"sample.rng._extra_state"},
 }
 

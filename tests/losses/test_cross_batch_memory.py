@@ -26,14 +26,20 @@ TAKING = [
     "angular",
     "circle",
     "contrastive",
+    "fast_ap",
     "histogram",
     "lifted_structure",
     "multi_similarity",
     "n_pair",
     "nca",
     "nra",
+    "nt_xent",
+    "ranked_list",
+    "recall_surrogate",
+    "smooth_ap",
     "supcon",
     "triplet",
+    "tuplet_margin",
 ]
 SIZE = 28  # two batches of 12 and a part of a third
 

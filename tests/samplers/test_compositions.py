@@ -16,6 +16,7 @@ from kinspace.losses import magnet_loss
 from kinspace.samplers import (
     classes_by_samples,
     clusters_of,
+    hierarchical,
     n_pairs,
     neighborhoods,
     random,
@@ -256,3 +257,36 @@ def test_clusters_of_a_batch_fit_the_magnet_loss() -> None:
     embeddings = torch.randn(12, 3, dtype=torch.float64)
     whole = magnet_loss(embeddings, index.clusters[batch], index.cluster_labels)
     torch.testing.assert_close(magnet_loss(embeddings, clusters, cluster_labels), whole)
+
+
+@given(st.lists(some_sizes, min_size=2, max_size=5), st.integers(1, 3), st.integers(1, 4), seeds)
+def test_hierarchical_has_a_part_of_each_of_some_parents(
+    families: list[list[int]], classes: int, samples: int, seed: int
+) -> None:
+    for sizes in families:
+        assume(classes <= len(sizes))
+        assume(sum(min(size, samples) for size in sizes) >= classes * samples)
+    sizes = [size for family in families for size in family]
+    labels = labels_of(sizes)
+    family_of = np.repeat(np.arange(len(families)), [len(family) for family in families])
+    parents = family_of[(labels - 1) // 3]
+    sampler = hierarchical(labels, parents, classes=classes, samples=samples, seed=seed)
+    batches = list(sampler)
+    assert len(batches) == len(sampler)
+    for batch in batches:
+        assert len(set(batch)) == len(batch) == 2 * classes * samples
+        for part in (batch[: classes * samples], batch[classes * samples :]):
+            assert len(set(parents[part])) == 1
+            check_classes_by_samples(part, labels, classes, samples)
+        assert len(set(parents[batch])) == 2
+    assert set(chain.from_iterable(batches)) == set(range(len(labels)))
+
+
+def test_hierarchical_names_what_cannot_be() -> None:
+    labels, parents = [0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1]
+    with pytest.raises(ValueError, match=r"^parents: expected 6, one for each .*got 5"):
+        hierarchical(labels, parents[:5])
+    with pytest.raises(ValueError, match=r"^parents_per_batch: expected at most 2, .*got 3"):
+        hierarchical(labels, parents, parents_per_batch=3)
+    with pytest.raises(ValueError, match=r"^classes: expected parents of 2 x 2 .*1 classes .* 2 "):
+        hierarchical(labels, parents, classes=2, samples=2)

@@ -13,6 +13,7 @@ that autograd gives the gradient. The conventions, everywhere:
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -395,18 +396,24 @@ def cluster_nca_loss(
 
 
 def contrastive_loss(
-    embeddings: Tensor, labels: Tensor, *, margin: float = 1.0, reduction: str = "mean_each"
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 1.0,
+    reduction: str = "mean_each",
+    squared: bool = True,
 ) -> Tensor:
     classes = labels.tolist()
     zero = zero_with_grad(embeddings)
-    pulls = [
-        squared_distance(embeddings[i], embeddings[j])
-        for i, j in unordered_pairs(classes, same=True)
-    ]
+    measure = squared_distance if squared else distance
+    pulls = [measure(embeddings[i], embeddings[j]) for i, j in unordered_pairs(classes, same=True)]
     pushes = [
-        hinge(margin - squared_distance(embeddings[i], embeddings[j]))
+        hinge(margin - measure(embeddings[i], embeddings[j]))
         for i, j in unordered_pairs(classes, same=False)
     ]
+    if reduction == "mean_active":
+        pulls, pushes = ([term for term in terms if term.item() > 0] for terms in (pulls, pushes))
+        return mean_of(pulls, zero) + mean_of(pushes, zero)
     if reduction == "mean_each":
         return mean_of(pulls, zero) + mean_of(pushes, zero)
     if reduction == "mean":
@@ -912,6 +919,170 @@ def normalized_softmax_loss(
         if rest:
             total = total + log1p_sum_exp(rest)
     return total / len(classes)
+
+
+def own_against_others(logits: list[Tensor], label: int, own: Tensor) -> Tensor:
+    """Cross-entropy of the logits, that of the label replaced by `own`."""
+    rest = [logit - own for z, logit in enumerate(logits) if z != label]
+    return log1p_sum_exp(rest) if rest else own * 0.0
+
+
+def larger_angle(first: Tensor, second: Tensor, margin: float) -> Tensor:
+    """cos(t + margin) of two unit vectors, the sine from what is left without the projection."""
+    cosine = dot(first, second)
+    return cosine * math.cos(margin) - norm(first - cosine * second) * math.sin(margin)
+
+
+def arcface_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    *,
+    scale: float = 64.0,
+    margin: float = 0.5,
+) -> Tensor:
+    rows, total = units(weight), zero_with_grad(embeddings, weight)
+    for x, label in zip(units(embeddings), labels.tolist(), strict=True):
+        own = scale * larger_angle(x, rows[label], margin)
+        total = total + own_against_others([scale * dot(x, row) for row in rows], label, own)
+    return total / len(labels)
+
+
+def cosface_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    *,
+    scale: float = 64.0,
+    margin: float = 0.35,
+) -> Tensor:
+    rows, total = units(weight), zero_with_grad(embeddings, weight)
+    for x, label in zip(units(embeddings), labels.tolist(), strict=True):
+        logits = [scale * dot(x, row) for row in rows]
+        total = total + own_against_others(logits, label, logits[label] - scale * margin)
+    return total / len(labels)
+
+
+def sphereface_loss(
+    embeddings: Tensor, labels: Tensor, weight: Tensor, *, multiplier: int = 4
+) -> Tensor:
+    rows, total = units(weight), zero_with_grad(embeddings, weight)
+    for x, label in zip(embeddings, labels.tolist(), strict=True):
+        fold = min(math.floor(multiplier * angle(x, rows[label]) / math.pi), multiplier - 1)
+        stretched = chebyshev(dot(unit(x), rows[label]), multiplier)
+        own = norm(x) * ((-1) ** fold * stretched - 2 * fold)
+        logits = [norm(x) * dot(unit(x), row) for row in rows]
+        total = total + own_against_others(logits, label, own)
+    return total / len(labels)
+
+
+def sub_center_arcface_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    centers: Tensor,
+    *,
+    scale: float = 64.0,
+    margin: float = 0.5,
+) -> Tensor:
+    total = zero_with_grad(embeddings, centers)
+    directions = [units(rows) for rows in centers]
+    for x, label in zip(units(embeddings), labels.tolist(), strict=True):
+        nearest = [rows[first_largest([dot(x, row).item() for row in rows])] for rows in directions]
+        own = scale * larger_angle(x, nearest[label], margin)
+        logits = [scale * dot(x, row) for row in nearest]
+        total = total + own_against_others(logits, label, own)
+    return total / len(labels)
+
+
+def soft_triple_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    centers: Tensor,
+    *,
+    scale: float = 20.0,
+    gamma: float = 0.1,
+    margin: float = 0.01,
+) -> Tensor:
+    total = zero_with_grad(embeddings, centers)
+    directions = [units(rows) for rows in centers]
+    for x, label in zip(units(embeddings), labels.tolist(), strict=True):
+        logits = []
+        for rows in directions:
+            near = [dot(x, row) for row in rows]
+            whole = log_sum_exp([s / gamma for s in near])
+            logits.append(scale * sum_of([torch.exp(s / gamma - whole) * s for s in near]))
+        total = total + own_against_others(logits, label, logits[label] - scale * margin)
+    return total / len(labels)
+
+
+def adacos_loss(embeddings: Tensor, labels: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    rows, total = units(weight), zero_with_grad(embeddings, weight)
+    classes, directions = labels.tolist(), units(embeddings)
+    cosines = [[dot(x, row) for row in rows] for x in directions]
+    sums = [
+        sum(math.exp(scale.item() * s.item()) for z, s in enumerate(each) if z != label)
+        for each, label in zip(cosines, classes, strict=True)
+    ]
+    own = [each[label].item() for each, label in zip(cosines, classes, strict=True)]
+    angles = sorted(math.acos(min(1.0, max(-1.0, s))) for s in own)
+    middle = min(math.pi / 4, angles[(len(angles) - 1) // 2])
+    moved = max(math.log(sum(sums) / len(sums)) / math.cos(middle), 1e-3)
+    for each, label in zip(cosines, classes, strict=True):
+        logits = [moved * s for s in each]
+        total = total + own_against_others(logits, label, logits[label])
+    return total / len(classes)
+
+
+def compared(name: str, embeddings: Tensor, labels: Tensor, **options: Any) -> Tensor:
+    """A loop of reference_loops.py on a batch that is compared to itself."""
+    import reference_loops
+
+    comparisons = reference_loops.Comparisons(embeddings, labels, embeddings, labels, True)
+    return getattr(reference_loops, name)(comparisons, **options)  # type: ignore[no-any-return]
+
+
+def nt_xent_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0.07) -> Tensor:
+    return compared("nt_xent_loss", embeddings, labels, temperature=temperature)
+
+
+def tuplet_margin_loss(
+    embeddings: Tensor, labels: Tensor, *, scale: float = 64.0, slack: float = 0.1
+) -> Tensor:
+    return compared("tuplet_margin_loss", embeddings, labels, scale=scale, slack=slack)
+
+
+def smooth_ap_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0.01) -> Tensor:
+    return compared("smooth_ap_loss", embeddings, labels, temperature=temperature)
+
+
+def recall_surrogate_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    ks: tuple[int, ...] = (1, 2, 4, 8, 16),
+    temperature: float = 0.01,
+    rank_temperature: float = 1.0,
+) -> Tensor:
+    options = {"ks": ks, "temperature": temperature, "rank_temperature": rank_temperature}
+    return compared("recall_surrogate_loss", embeddings, labels, **options)
+
+
+def fast_ap_loss(embeddings: Tensor, labels: Tensor, *, bins: int = 10) -> Tensor:
+    return compared("fast_ap_loss", embeddings, labels, bins=bins)
+
+
+def ranked_list_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 0.4,
+    boundary: float = 1.2,
+    temperature: float = 10.0,
+    balance: float = 0.5,
+) -> Tensor:
+    options = {"margin": margin, "boundary": boundary}
+    options |= {"temperature": temperature, "balance": balance}
+    return compared("ranked_list_loss", embeddings, labels, **options)
 
 
 def ncm_loss(embeddings: Tensor, labels: Tensor, means: Tensor) -> Tensor:

@@ -66,6 +66,19 @@ def _softmax(batch: Batch, seed: int) -> Arguments:
     return {**given, "bias": random_centers(seed + 2000, dim=1)[:, 0]}
 
 
+def _several_centers(batch: Batch, seed: int) -> Arguments:
+    """Three centers a class."""
+    given = _with("centers")(batch, seed)
+    dim = batch.embeddings.shape[1]
+    rows = random_centers(seed + 2000, num_classes=3 * NUM_CLASSES, dim=dim)
+    return {**given, "centers": rows.view(NUM_CLASSES, 3, dim)}
+
+
+def _adacos(batch: Batch, seed: int) -> Arguments:
+    scale = torch.tensor(2.75, dtype=torch.float64)
+    return {**_with("weight")(batch, seed), "scale": scale}
+
+
 def _magnet(batch: Batch, seed: int) -> Arguments:
     clusters, cluster_labels = two_clusters_a_class(batch.labels)
     return {
@@ -162,7 +175,12 @@ METHODS = [
         "contrastive_loss",
         "losses",
         _labels,
-        [{}, {"reduction": "sum", "margin": 3.0}, {"reduction": "mean"}],
+        [
+            {},
+            {"reduction": "sum", "margin": 3.0},
+            {"reduction": "mean"},
+            {"reduction": "mean_active", "squared": False},
+        ],
     ),
     Method(
         "triplet_loss",
@@ -230,6 +248,22 @@ METHODS = [
     Method("cluster_nca_loss", "losses", _magnet, [{}, {"eps": 1e-3}]),
     Method("softmax_loss", "losses", _softmax),
     Method("normalized_softmax_loss", "losses", _with("weight"), [{}, {"scale": 3.0}]),
+    Method("adacos_loss", "losses", _adacos),
+    Method(
+        "sub_center_arcface_loss", "losses", _several_centers, [{}, {"scale": 4.0, "margin": 0.2}]
+    ),
+    Method(
+        "soft_triple_loss",
+        "losses",
+        _several_centers,
+        [{}, {"scale": 4.0, "margin": 0.2, "gamma": 0.5}],
+    ),
+    Method(
+        "recall_surrogate_loss",
+        "losses",
+        _labels,
+        [{}, {"ks": (1, 3), "temperature": 0.1, "rank_temperature": 0.5}],
+    ),
     Method("clustering_loss", "losses", _labels, [{}, {"margin_weight": 5.0}]),
     Method(
         "density", "regularizers", _density, [{}, {"eta": 1.0}, {"eta": 0.0}, {"reduction": "sum"}]

@@ -56,10 +56,14 @@ class Comparisons:
 
 
 def contrastive_loss(
-    c: Comparisons, *, margin: float = 1.0, reduction: str = "mean_each"
+    c: Comparisons, *, margin: float = 1.0, reduction: str = "mean_each", squared: bool = True
 ) -> Tensor:
-    pull = [c.squared(i, j) for i in c.anchors for j in c.positives[i]]
-    push = [hinge(margin - c.squared(i, j)) for i in c.anchors for j in c.negatives[i]]
+    measure = c.squared if squared else c.distance
+    pull = [measure(i, j) for i in c.anchors for j in c.positives[i]]
+    push = [hinge(margin - measure(i, j)) for i in c.anchors for j in c.negatives[i]]
+    if reduction == "mean_active":
+        pull, push = ([term for term in terms if term.item() > 0] for terms in (pull, push))
+        return mean_of(pull, c.zero) + mean_of(push, c.zero)
     if reduction == "mean_each":
         return mean_of(pull, c.zero) + mean_of(push, c.zero)
     total = mean_of(pull + push, c.zero)
@@ -223,4 +227,115 @@ def nra_loss(
         if c.negatives[i]:
             near = extreme(c.negatives[i], loops.first_smallest)
             total = total - torch.log(loops.rank_weight(near, low, high, alpha) + eps)
+    return total / len(c.anchors)
+
+
+def nt_xent_loss(c: Comparisons, *, temperature: float = 0.07) -> Tensor:
+    total = c.zero
+    for i in c.anchors:
+        negatives = [c.cosine(i, n) / temperature for n in c.negatives[i]]
+        if c.positives[i] and negatives:
+            near = [c.cosine(i, p) / temperature for p in c.positives[i]]
+            terms = [log1p_sum_exp([far - s for far in negatives]) for s in near]
+            total = total + sum_of(terms) / len(terms)
+    return total / len(c.anchors)
+
+
+def tuplet_margin_loss(c: Comparisons, *, scale: float = 64.0, slack: float = 0.1) -> Tensor:
+    total = c.zero
+    for i in c.anchors:
+        negatives = [scale * c.cosine(i, n) for n in c.negatives[i]]
+        terms = []
+        for p in c.positives[i] if negatives else []:
+            x, y = loops.unit(c.x[i]), loops.unit(c.reference[p])
+            sine = loops.distance(x, y) * loops.distance(x, -y) / 2
+            cosine = 1 - loops.squared_distance(x, y) / 2
+            near = scale * (math.cos(slack) * cosine + math.sin(slack) * sine)
+            terms.append(log1p_sum_exp([far - near for far in negatives]))
+        total = total + mean_of(terms, c.zero)
+    return total / len(c.anchors)
+
+
+def sigmoid(value: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-value)) if value.item() > 0 else 1 - 1 / (1 + torch.exp(value))
+
+
+def soft_rank(c: Comparisons, i: int, p: int, among: list[int], temperature: float) -> Tensor:
+    """1 and a step for each of the others that is before p."""
+    steps = [sigmoid((c.cosine(i, j) - c.cosine(i, p)) / temperature) for j in among if j != p]
+    return 1 + (sum_of(steps) if steps else c.zero)
+
+
+def smooth_ap_loss(c: Comparisons, *, temperature: float = 0.01) -> Tensor:
+    total = c.zero
+    for i in c.anchors:
+        terms = [
+            soft_rank(c, i, p, c.positives[i], temperature)
+            / soft_rank(c, i, p, c.compared[i], temperature)
+            for p in c.positives[i]
+        ]
+        if terms:
+            total = total + 1 - sum_of(terms) / len(terms)
+    return total / len(c.anchors)
+
+
+def recall_surrogate_loss(
+    c: Comparisons,
+    *,
+    ks: tuple[int, ...] = (1, 2, 4, 8, 16),
+    temperature: float = 0.01,
+    rank_temperature: float = 1.0,
+) -> Tensor:
+    total = c.zero
+    for i in c.anchors:
+        ranks = [soft_rank(c, i, p, c.compared[i], temperature) for p in c.positives[i]]
+        for k in ks if ranks else []:
+            within = sum_of([sigmoid((k - rank) / rank_temperature) for rank in ranks])
+            total = total + (1 - within / min(k, len(ranks))) / len(ks)
+    return total / len(c.anchors)
+
+
+def fast_ap_loss(c: Comparisons, *, bins: int = 10) -> Tensor:
+    width = 4 / bins
+
+    def histogram(i: int, rows: list[int]) -> list[Tensor]:
+        squares = [2 - 2 * c.cosine(i, j) for j in rows]
+        offsets = [[(square - width * r).abs() for square in squares] for r in range(bins + 1)]
+        return [sum_of([c.zero, *(hinge(1 - o / width) for o in row)]) for row in offsets]
+
+    total = c.zero
+    for i in c.anchors:
+        if not c.positives[i]:
+            continue
+        positive, everything = histogram(i, c.positives[i]), histogram(i, c.compared[i])
+        precision = c.zero
+        for r in range(bins + 1):
+            below = sum_of(everything[: r + 1])
+            if below.item() > 0:
+                precision = precision + positive[r] * sum_of(positive[: r + 1]) / below
+        total = total + 1 - precision / len(c.positives[i])
+    return total / len(c.anchors)
+
+
+def ranked_list_loss(
+    c: Comparisons,
+    *,
+    margin: float = 0.4,
+    boundary: float = 1.2,
+    temperature: float = 10.0,
+    balance: float = 0.5,
+) -> Tensor:
+    total = c.zero
+    for i in c.anchors:
+        x = loops.unit(c.x[i])
+        apart = {j: loops.distance(x, loops.unit(c.reference[j])) for j in c.compared[i]}
+        far = [apart[p] - (boundary - margin) for p in c.positives[i]]
+        near = [boundary - apart[n] for n in c.negatives[i]]
+        total = total + (1 - balance) * mean_of([d for d in far if d.item() > 0], c.zero)
+        near = [d for d in near if d.item() > 0]
+        if near:
+            most = max(d.item() for d in near)
+            weights = [math.exp(temperature * (d.item() - most)) for d in near]
+            shares = [w / sum(weights) for w in weights]
+            total = total + balance * sum_of([w * d for w, d in zip(shares, near, strict=True)])
     return total / len(c.anchors)

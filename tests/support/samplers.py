@@ -11,13 +11,18 @@ import pytest
 import torch
 
 from kinspace.clustering import ClusterIndex
-from kinspace.samplers import SAMPLERS, BatchSampler
+from kinspace.samplers import SAMPLERS, BatchSampler, hierarchical
 
 
 def labels_of(sizes: list[int]) -> np.ndarray:
     """Labels of classes of these sizes, the samples in mixed order, the labels with gaps."""
     labels = np.repeat(3 * np.arange(len(sizes)) + 1, sizes)
     return np.random.default_rng(0).permutation(labels)
+
+
+def parents_of(labels: np.ndarray) -> np.ndarray:
+    """Three parents: the classes in turn."""
+    return labels // 3 % 3
 
 
 BALANCED = [8] * 12
@@ -55,6 +60,9 @@ class Case:
     covers: bool = True  # false: the losses decide what comes up
 
     def build(self, **options: Any) -> BatchSampler:
+        if self.name == "hierarchical":
+            labels = labels_of(self.sizes)
+            return hierarchical(labels, parents_of(labels), **(self.options | options))
         first = index_of(self.sizes) if self.name == "neighborhoods" else labels_of(self.sizes)
         sampler = SAMPLERS[self.name](first, **(self.options | options))
         if isinstance(first, ClusterIndex):
@@ -97,6 +105,11 @@ CASES: dict[str, list[Case]] = {
         Case("random", BALANCED, {"batch_size": 15}),
         Case("random", LONG_TAIL, {"batch_size": 9}),
         Case("random", LONG_TAIL, {"batch_size": 9, "drop_last": True}, never=sum(LONG_TAIL) % 9),
+    ],
+    "hierarchical": [
+        Case("hierarchical", BALANCED, {"classes": 2, "samples": 3}),
+        Case("hierarchical", LONG_TAIL, {"parents_per_batch": 3, "classes": 2, "samples": 4}),
+        Case("hierarchical", ONE_HUGE, {"classes": 1, "samples": 2}),
     ],
     "neighborhoods": [
         Case("neighborhoods", BALANCED, {"clusters": 5, "samples": 3}, covers=False),

@@ -26,9 +26,11 @@ __all__ = [
     "integer",
     "labels",
     "lookup",
+    "matching_centers",
     "matching_rows",
     "number",
     "options_repr",
+    "paired_rows",
     "plural",
     "positive",
     "vectors",
@@ -103,6 +105,39 @@ def matching_rows(name: str, value: Tensor, embeddings: Tensor) -> Tensor:
     if value.shape[1] != embeddings.shape[1]:
         raise ValueError(
             f"{name}: expected {embeddings.shape[1]} columns like the embeddings, "
+            f"got shape {tuple(value.shape)}"
+        )
+    return value.to(embeddings.dtype)
+
+
+def matching_centers(name: str, value: Tensor, embeddings: Tensor) -> Tensor:
+    """Several centers for each class (classes, centers, dim), in the dtype of the embeddings."""
+    vectors("embeddings", embeddings)
+    if not isinstance(value, Tensor) or value.ndim != 3 or not value.is_floating_point():
+        came = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise ValueError(f"{name}: expected floating point (classes, centers, dim), got {came}")
+    if value.shape[2] != embeddings.shape[1] or 0 in value.shape:
+        raise ValueError(
+            f"{name}: expected {embeddings.shape[1]} columns like the embeddings, "
+            f"got shape {tuple(value.shape)}"
+        )
+    return value.to(embeddings.dtype)
+
+
+def paired_rows(
+    name: str, value: Tensor, rows: str, embeddings: Tensor, *, same_columns: bool = False
+) -> Tensor:
+    """A matrix with a row for each row of another one, which is called `rows`."""
+    vectors(rows, embeddings)
+    vectors(name, value)
+    if len(value) != len(embeddings):
+        raise ValueError(
+            f"{name}: expected {len(embeddings)} rows, one for each of the {rows}, "
+            f"got shape {tuple(value.shape)}"
+        )
+    if same_columns and value.shape[1] != embeddings.shape[1]:
+        raise ValueError(
+            f"{name}: expected {embeddings.shape[1]} columns like the {rows}, "
             f"got shape {tuple(value.shape)}"
         )
     return value.to(embeddings.dtype)

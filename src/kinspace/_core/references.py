@@ -19,8 +19,10 @@ from kinspace._core.tensor_ops import is_traced
 
 __all__ = [
     "Miner",
+    "PairIndex",
     "checked_miner",
     "checked_tuples",
+    "chosen",
     "chosen_pairs",
     "compared",
     "given_pairs",
@@ -103,6 +105,39 @@ def given_pairs(pairs: Tensor | None, triplets: Tensor | None, index: ClassIndex
         raise ValueError("pairs: expected pairs or triplets, got both")
     triplets = checked_tuples("triplets", triplets, 3, (len(index.labels), len(index.others)))
     return torch.cat([triplets[:, :2], triplets[:, ::2]])
+
+
+class PairIndex:
+    """The chosen pairs of a batch where a `ClassIndex` has all of them.
+
+    >>> whole = ClassIndex(torch.tensor([5, 5, 1]))
+    >>> index = PairIndex(torch.tensor([[0, 1], [0, 2]]), whole)
+    >>> index.positives[1][0], index.different[0]
+    (tensor([False,  True, False]), tensor([False, False,  True]))
+    """
+
+    def __init__(self, pairs: Tensor, index: ClassIndex) -> None:
+        first, second, same = chosen_pairs(pairs, index)
+        self._columns = torch.arange(len(index.others), device=index.others.device)
+        none = torch.zeros_like(index.same)
+        self._positive = none.index_put((first[same], second[same]), same.new_ones(()))
+        self.different = none.index_put((first[~same], second[~same]), same.new_ones(()))
+
+    @property
+    def positives(self) -> tuple[Tensor, Tensor]:
+        """For each sample all others, and which of them are chosen and of its class."""
+        return self._columns.expand_as(self._positive), self._positive
+
+    @property
+    def same(self) -> Tensor:
+        """Mask of what is no negative."""
+        return ~self.different
+
+
+def chosen(pairs: Tensor | None, triplets: Tensor | None, index: ClassIndex) -> Any:
+    """The index of given pairs, or of those of given triplets; of neither the index itself."""
+    given = given_pairs(pairs, triplets, index)
+    return index if given is None else PairIndex(given, index)
 
 
 def given_triplets(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["index_command"]
 
-BACKEND_OF = {"kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
+BACKEND_OF = {"precision": "exact", "kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
 
 
 def index_command(  # noqa: PLR0913 - every option of the command is a parameter
@@ -62,6 +62,12 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
             help="Search with exact, faiss or milvus. Default: exact; with --rebuild as before.",
         ),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Vectors of the exact search: float32, int8 or binary, re-scored exactly."
+        ),
+    ] = None,
     kind: Annotated[
         str | None, typer.Option(help="Index type, with --backend faiss: hnsw or ivf_pq.")
     ] = None,
@@ -76,6 +82,10 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
             "stays in use until the new one is complete."
         ),
     ] = None,
+    truncate_dim: Annotated[
+        int | None,
+        typer.Option(min=1, help="Keep the first so many numbers of each vector. Default: all."),
+    ] = None,
     batch: ImageBatch = 64,
     workers: LoaderWorkers = 0,
     strangers: Strangers = None,
@@ -89,7 +99,9 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     training.
     """
     with user_errors():
-        options = _backend_options(search or "exact", {"kind": kind, "uri": uri, "name": name})
+        options = _backend_options(
+            search or "exact", {"precision": precision, "kind": kind, "uri": uri, "name": name}
+        )
         from kinspace.evaluation.thresholds import DEFAULT_STRANGERS
         from kinspace.inference import index_run, rebuild_index
 
@@ -124,6 +136,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 backend=search or "exact",
                 options=options,
                 replace_gallery=replace,
+                truncate_dim=truncate_dim,
                 device=device,
                 progress=display.count,
                 batch_size=batch,
@@ -143,7 +156,7 @@ def _print_gallery(model: EmbeddingModel) -> None:
     assert model.gallery is not None
     backend, count = model.gallery.backend, plural(len(model.table), "picture")
     typer.echo(f"{model.folder}: a gallery of {count}, searched by {backend}")
-    if backend != "exact":
+    if backend != "exact" or model.gallery.precision != "float32":
         recall, queries = gallery_recall(model)
         typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")
 

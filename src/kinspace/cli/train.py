@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["train_command"]
 
 Text = str | None
+WITH_RESUME = ("data", "resume", "final", "device", "workers", "quiet")
 ROWS = {"pixels": "raw pixels", "untrained": "untrained backbone", "final": "last step"}
 
 
 def train_command(  # noqa: PLR0913 - every option of the command is a parameter
+    ctx: typer.Context,
     data: Annotated[Text, typer.Argument(metavar="DATA", help=DATA)] = None,
     method: Method = "nra",
     loss: Annotated[Text, typer.Option(help="Replace the recipe's loss.")] = None,
@@ -127,13 +129,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         # an option that is not given does not undo a --set of its key
         model_keys = {key: value for key, value in model_keys.items() if value is not None}
         if resume is not None:
-            _refuse_with_resume(
-                {"--loss": loss, "--regularizer": regularizer, "--set": changes}
-                | {"--backbone": backbone, "--weights": weights, "--steps": steps}
-                | {"--freeze": freeze or None, "--budget": budget}
-                | {"--batch": batch, "--micro-batch": micro_batch, "--out": out}
-                | {"--split": split, "--precision": precision}
-            )
+            _refuse_with_resume(ctx)
             run = resume_training(
                 resume, data, final=final, device=device, workers=workers, quiet=quiet
             )
@@ -171,8 +167,15 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         print_results(run)
 
 
-def _refuse_with_resume(options: dict[str, Any]) -> None:
-    if given := [name for name, value in options.items() if value is not None]:
+def _refuse_with_resume(ctx: typer.Context) -> None:
+    """A ValueError for an option that a resumed run would not heed, whatever its value."""
+    given = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if parameter.name not in WITH_RESUME
+        and getattr(ctx.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
+    ]
+    if given:
         raise ValueError(
             f"--resume: continues the run with its own settings, got {', '.join(given)} too; leave "
             "that out, or start a new run"

@@ -70,6 +70,8 @@ def add_pictures(
     for at in range(0, len(new), part):
         places = new[at : at + part]
         table = embed_dataset(model, dataset.subset(places), batch_size=batch_size, workers=workers)
+        if table.dim > before.dim:
+            table = table.truncated(before.dim)
         table = replace(table, ids=tuple(ids[place] for place in places))
         model.gallery.append(_labeled(table, names and [names[place] for place in places]))
         vectors.append(table.vectors)

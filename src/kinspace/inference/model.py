@@ -141,6 +141,7 @@ class EmbeddingModel:
         *,
         batch_size: int = 64,
         device: str | torch.device | None = None,
+        truncate_dim: int | None = None,
         progress: bool = False,
     ) -> NDArray[np.float32]:
         """Vectors of length 1, float32 (pictures, dim), of one picture or many.
@@ -165,7 +166,8 @@ class EmbeddingModel:
                 _stacked(list(readers.map(lambda image: network_input(image, transform), some)))
                 for some in _batches(asked, batch_size, progress)
             )
-            return np.concatenate(list(self.embed_batches(batches, pictures=len(asked))))
+            found = np.concatenate(list(self.embed_batches(batches, pictures=len(asked))))
+        return found if truncate_dim is None else truncated(found, truncate_dim)
 
     def embed_inputs(self, inputs: Tensor) -> Tensor:
         """Vectors of length 1 of a batch that `transform` made, on the device.
@@ -290,8 +292,12 @@ class EmbeddingModel:
         where: Where | None = None,
         strangers: float | None = None,
     ) -> list[Neighbor]:
-        """The k pictures of the gallery nearest to a vector (dim,)."""
+        """The k pictures of the gallery nearest to a vector (dim,).
+
+        Of a longer vector than the gallery has only the first numbers count.
+        """
         gallery = self._gallery()
+        vector = self._as_in_gallery(np.asarray(vector)[None])[0]
         if self.thresholds is None or gallery.table.labels is None:
             return gallery.near(vector, k, where)
         verdict = self.classify_vector(vector, k, strangers=strangers)
@@ -321,6 +327,7 @@ class EmbeddingModel:
     ) -> Verdict:
         """The same of a vector (dim,), as `encode` makes them."""
         gallery = self._gallery()
+        vector = self._as_in_gallery(np.asarray(vector)[None])[0]
         near = gallery.near(vector, max(checks.integer("k", k, at_least=1), CANDIDATES))
         index, chosen = self.about["recipe"].get("index"), None
         if index is not None:
@@ -347,7 +354,8 @@ class EmbeddingModel:
             self.gallery = first
             counts = Counter(names or ())
             return [Added(name, n, True, None, None, None) for name, n in counts.items()]
-        return self._gallery().add(self.encode(asked), names, paths, self.thresholds)
+        vectors = self._as_in_gallery(self.encode(asked))
+        return self._gallery().add(vectors, names, paths, self.thresholds)
 
     def nearest_classes(
         self, before: EmbeddingTable, vectors: NDArray[Any], names: Sequence[str]
@@ -382,6 +390,11 @@ class EmbeddingModel:
             file.unlink(missing_ok=True)
         else:
             self.thresholds.save(file)
+
+    def _as_in_gallery(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """The vectors, truncated where those of the gallery are."""
+        dim = self.table.dim
+        return truncated(vectors, dim) if vectors.shape[1] > dim else vectors
 
     def _one(self, image: Any) -> NDArray[np.float32]:
         vectors = self.encode(image)
@@ -523,6 +536,16 @@ def _as_vectors(given: Any) -> Tensor | None:
     if not vectors.is_floating_point() or vectors.ndim not in (1, 2):
         return None
     return vectors.detach().cpu().float().reshape(-1, vectors.shape[-1])
+
+
+def truncated(vectors: NDArray[Any], dim: int) -> NDArray[np.float32]:
+    """The first `dim` numbers of each vector, at length 1.
+
+    >>> truncated(np.array([[3.0, 4.0, 12.0]]), 2)
+    array([[0.6, 0.8]], dtype=float32)
+    """
+    found: NDArray[np.float32] = EmbeddingTable(vectors).truncated(dim).vectors.astype(np.float32)
+    return found
 
 
 def _stacked(inputs: list[Tensor]) -> Tensor:

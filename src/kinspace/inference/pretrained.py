@@ -148,6 +148,7 @@ def _write(
     dataset, transform = parts.train.dataset, parts.train.settings
     about = {
         **made_of,
+        "working_folder": str(Path.cwd()),
         "classes": {"test": list(dataset.class_names)},
         "pictures": {"test": len(dataset)},
         "skipped": [list(bad) for bad in parts.skipped],

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
+from kinspace._core.references import chosen, compared
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace._core.vectors import cosines
 
@@ -32,6 +32,8 @@ def circle_loss(  # noqa: PLR0913 (an option each)
     margin: float = 0.25,
     scale: float = 256.0,
     reduction: str = "mean",
+    pairs: Tensor | None = None,
+    triplets: Tensor | None = None,
     reference: Tensor | None = None,
     reference_labels: Tensor | None = None,
     includes_batch: bool = False,
@@ -46,6 +48,7 @@ def circle_loss(  # noqa: PLR0913 (an option each)
     tensor(0.2395)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    index = chosen(pairs, triplets, index)
     checks.number("margin", margin)
     checks.positive("scale", scale)
     checks.choice("reduction", reduction, REDUCTIONS)
@@ -80,6 +83,8 @@ class Circle(nn.Module):
         embeddings: Tensor,
         labels: Tensor,
         *,
+        pairs: Tensor | None = None,
+        triplets: Tensor | None = None,
         reference: Tensor | None = None,
         reference_labels: Tensor | None = None,
         includes_batch: bool = False,
@@ -90,6 +95,8 @@ class Circle(nn.Module):
             margin=self.margin,
             scale=self.scale,
             reduction=self.reduction,
+            pairs=pairs,
+            triplets=triplets,
             reference=reference,
             reference_labels=reference_labels,
             includes_batch=includes_batch,

@@ -25,7 +25,7 @@ from kinspace._core.vectors import norms, unit
 from kinspace.losses.almn import center_n_pair_terms
 from kinspace.losses.class_centers import ClassCenters
 
-__all__ = ["FixedMargin", "fixed_margin_loss"]
+__all__ = ["FixedMargin", "fixed_margin_loss", "psi"]
 
 
 @full_precision
@@ -51,11 +51,11 @@ def fixed_margin_loss(
     own = centers.detach()[labels]
     cosine = (unit(embeddings) * unit(own)).sum(1)
     lengths = (norms(embeddings) * norms(own))[:, 0]
-    positive = lengths * _psi(cosine, multiplier)
+    positive = lengths * psi(cosine, multiplier)
     return reduce(center_n_pair_terms(embeddings, labels, own, positive, norm_weight), reduction)
 
 
-def _psi(cosine: Tensor, multiplier: int) -> Tensor:
+def psi(cosine: Tensor, multiplier: int) -> Tensor:
     """psi of the angle, from its cosine."""
     angle = cosine.detach().clamp(-1, 1).acos()
     turns = (angle * (multiplier / math.pi)).floor().clamp(max=multiplier - 1)  # k

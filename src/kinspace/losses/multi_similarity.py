@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
+from kinspace._core.references import chosen, compared
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
 from kinspace._core.vectors import cosines
 from kinspace.miners.multi_similarity import informative_pairs
@@ -34,6 +34,8 @@ def multi_similarity_loss(  # noqa: PLR0913 (an option each)
     base: float = 0.5,
     mining_margin: float | None = 0.1,
     reduction: str = "mean",
+    pairs: Tensor | None = None,
+    triplets: Tensor | None = None,
     reference: Tensor | None = None,
     reference_labels: Tensor | None = None,
     includes_batch: bool = False,
@@ -50,6 +52,7 @@ def multi_similarity_loss(  # noqa: PLR0913 (an option each)
     tensor(1.1621)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    index = chosen(pairs, triplets, index)
     _check_options(alpha, beta, base, mining_margin)
     checks.choice("reduction", reduction, REDUCTIONS)
     similarity = cosines(embeddings, reference)  # (batch, batch)
@@ -96,6 +99,8 @@ class MultiSimilarity(nn.Module):
         embeddings: Tensor,
         labels: Tensor,
         *,
+        pairs: Tensor | None = None,
+        triplets: Tensor | None = None,
         reference: Tensor | None = None,
         reference_labels: Tensor | None = None,
         includes_batch: bool = False,
@@ -108,6 +113,8 @@ class MultiSimilarity(nn.Module):
             base=self.base,
             mining_margin=self.mining_margin,
             reduction=self.reduction,
+            pairs=pairs,
+            triplets=triplets,
             reference=reference,
             reference_labels=reference_labels,
             includes_batch=includes_batch,

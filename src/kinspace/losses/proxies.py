@@ -7,7 +7,7 @@ from torch import nn
 
 from kinspace._core import checks
 
-__all__ = ["new_proxies"]
+__all__ = ["new_centers", "new_proxies"]
 
 
 def new_proxies(num_classes: int, dim: int) -> nn.Parameter:
@@ -22,3 +22,15 @@ def new_proxies(num_classes: int, dim: int) -> nn.Parameter:
     num_classes = checks.integer("num_classes", num_classes, at_least=1)
     dim = checks.integer("dim", dim, at_least=1)
     return nn.Parameter(torch.randn(num_classes, dim) * (2 / num_classes) ** 0.5)
+
+
+def new_centers(num_classes: int, centers: int, dim: int) -> nn.Parameter:
+    """Random centers (classes, centers, dim), each as `new_proxies` starts them.
+
+    >>> new_centers(3, 5, 2).shape
+    torch.Size([3, 5, 2])
+    """
+    num_classes = checks.integer("num_classes", num_classes, at_least=1)
+    centers = checks.integer("centers", centers, at_least=1)
+    dim = checks.integer("dim", dim, at_least=1)
+    return nn.Parameter(torch.randn(num_classes, centers, dim) * (2 / num_classes) ** 0.5)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kinspace.samplers.batch_sampler import BatchSampler, Plan
 from kinspace.samplers.classes_by_samples import classes_by_samples
+from kinspace.samplers.hierarchical import hierarchical
 from kinspace.samplers.n_pairs import n_pairs
 from kinspace.samplers.neighborhoods import NeighborhoodIndex, clusters_of, neighborhoods
 from kinspace.samplers.random import random
@@ -22,13 +23,15 @@ __all__ = [
     "Plan",
     "classes_by_samples",
     "clusters_of",
+    "hierarchical",
     "n_pairs",
     "neighborhoods",
     "random",
     "whole_classes",
 ]
 
-# All but neighborhoods take the labels of the training set; that one takes a cluster index.
+# Those of a recipe. All but neighborhoods take the labels of the training set; that one takes a
+# cluster index. (`hierarchical` takes the parents of the classes too, which no recipe has.)
 SAMPLERS: dict[str, Callable[..., BatchSampler]] = {
     "classes_by_samples": classes_by_samples,
     "whole_classes": whole_classes,

@@ -20,6 +20,10 @@ never calls `advance()` gets its epochs in the same way, and a saved state start
 progress again. The number of processes may change in between: positions count global batches. The
 version of numpy should not: its generators may change with it.
 
+A loop that counts epochs may say which one comes next: `sampler.set_epoch(epoch)`, as with torch's
+DistributedSampler. Lightning, Accelerate and the Trainer of transformers call it, and read
+`batch_size`, `drop_last`, `sampler` and the length. A position loaded for that epoch stays.
+
 One global batch for all processes, a part of it for each.
 
 Every process draws the same global batch, from the same seed, and takes its own consecutive part.
@@ -119,6 +123,7 @@ class BatchSampler:
         world_size: int = 1,
     ) -> None:
         self.batch_size = plan.batch_size
+        self.drop_last = plan.smallest == plan.batch_size  # whether every batch is full
         self._plan = plan
         self._shard = Shard(rank, world_size, plan.smallest, plan.group)
         self._seed = checks.integer("seed", seed, at_least=0)
@@ -164,6 +169,34 @@ class BatchSampler:
         del self._ahead[:1]
         if self._done == len(self):
             self._to_next_epoch()
+
+    @property
+    def sampler(self) -> BatchSampler:
+        """Itself: where Lightning looks for `set_epoch`."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make this the next epoch that `iter` gives, from its first batch.
+
+        Where it is the next one already nothing changes, so that a loaded position stays.
+
+        >>> from kinspace.samplers import random
+        >>> sampler, other = (random([0] * 6, batch_size=2) for _ in range(2))
+        >>> first, second = list(sampler), list(sampler)
+        >>> other.set_epoch(1)
+        >>> list(other) == second
+        True
+        """
+        epoch = checks.integer("epoch", epoch, at_least=0)
+        if epoch == self._epoch and not self._begun:
+            return
+        if epoch == self._epoch + 1 and self._begun:
+            self._to_next_epoch()
+            return
+        fixed = self._fixed_length
+        self._start = self._walk((0, 0), epoch * fixed) if fixed else (epoch, 0)
+        self._epoch, self._done, self._begun = epoch, 0, False
+        self._ahead.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """The position, in plain numbers, lists and dictionaries."""

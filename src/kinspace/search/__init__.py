@@ -1,6 +1,7 @@
 """Search: indexes of vectors (exact, faiss, Milvus), the gallery of a run, and thresholds."""
 
 from kinspace.evaluation.thresholds import Thresholds, calibrate
+from kinspace.search.compact import CompactIndex
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex
 from kinspace.search.gallery import INDEXES, Gallery, open_gallery
@@ -10,6 +11,7 @@ from kinspace.search.reranked import Reranked
 
 __all__ = [
     "INDEXES",
+    "CompactIndex",
     "ExactIndex",
     "FaissIndex",
     "Gallery",

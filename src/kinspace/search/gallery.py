@@ -22,6 +22,7 @@ from kinspace.embeddings import EmbeddingTable, unique_names
 from kinspace.evaluation.thresholds import DEFAULT_STRANGERS, Thresholds
 from kinspace.run import PARTS, Run, Splits, open_run
 from kinspace.search.class_votes import Added, ClusterClassifier, Neighbor, nearest_class
+from kinspace.search.compact import PRECISIONS, CompactIndex
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex, check_training_size
 from kinspace.search.gallery_files import FILE, GalleryFiles, Snapshot, new_generation
@@ -53,12 +54,14 @@ INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
 }
 
 ATTEMPTS = 5  # of a search or a load, while other threads and processes change the gallery
+FACTORS = {"int8": 4, "binary": 20}  # candidates per result
 JOURNAL = 2**24  # bytes: a journal longer than this, and than the gallery, is taken into it
 
 
 class IndexOptions(TypedDict, total=False):
-    """Options of an index: `kind` of faiss; `uri`, `name`, `token`, `index_type` of Milvus."""
+    """`precision` of the exact index; `kind` of faiss; `uri`, `name`, `index_type` of Milvus."""
 
+    precision: str
     kind: str
     effort: int
     uri: str | Path
@@ -85,6 +88,7 @@ class Gallery:
         self, table: EmbeddingTable, *, device: str | torch.device = "cpu", backend: str = "exact"
     ) -> None:
         self.backend = backend
+        self.precision = "float32"  # of the vectors of an exact index
         self._rows = GalleryRows.of(table)
         self._device = device
         self._index: Index | None = None
@@ -117,7 +121,7 @@ class Gallery:
         if index is None:
             with self._changing:
                 if self._index is None:
-                    made = ExactIndex(self.table.dim, device=self._device)
+                    made = self._new_exact_index()
                     _put(made, self._rows, self._rows.keys)
                     self._index = made
                 index = self._index
@@ -139,9 +143,18 @@ class Gallery:
             elif backend == "milvus":
                 index = _new_milvus_index(folder, self.table.dim, given)
             else:
-                index = ExactIndex(self.table.dim, device=self._device, **given)
+                _check_precision(given)
+                self.precision = given.get("precision", "float32")
+                index = self._new_exact_index()
             _put(index, self._rows, self._rows.keys)
             self._index, self.backend = index, backend
+
+    def _new_exact_index(self) -> Index:
+        """An empty one; compact vectors are re-ranked with the table."""
+        if self.precision == "float32":
+            return ExactIndex(self.table.dim, device=self._device)
+        compact = CompactIndex(self.table.dim, self.precision)
+        return Reranked(compact, self._vectors_of, factor=FACTORS[self.precision])
 
     def _with_full_vectors(self, index: Index) -> Index:
         """An index of compressed vectors re-ranked with the table; any other index unchanged."""
@@ -362,7 +375,7 @@ class Gallery:
         assert self._files is not None
         if self._files.generation() != self._generation:
             fresh = Gallery.load(self._files.folder, self._device)
-            for name in ("_rows", "backend", "_generation", "_journaled"):
+            for name in ("_rows", "backend", "precision", "_generation", "_journaled"):
                 setattr(self, name, getattr(fresh, name))
             # an index of compressed vectors asks this gallery for its rows, not the fresh one
             self._index = fresh._index and self._with_full_vectors(_plain(fresh._index))
@@ -405,6 +418,8 @@ class Gallery:
             if isinstance(index, MilvusIndex):
                 index.wait_until_indexed()
                 address = index.address(folder)
+            elif self.backend == "exact":
+                address = {} if self.precision == "float32" else {"precision": self.precision}
             elif self.backend == "faiss":
                 address = {"file": files.faiss_name(generation)}
                 self.index.save(folder / address["file"])
@@ -440,6 +455,8 @@ class Gallery:
         gallery = Gallery(read.rows.table, device=device, backend=read.backend)
         gallery._rows, gallery._files = read.rows, files
         gallery._generation = read.generation
+        gallery.precision = read.address.get("precision", "float32")
+        _check_precision({"precision": gallery.precision})
         checks.lookup("index", read.backend, INDEXES)
         if read.backend == "faiss" and with_index:
             index = FaissIndex.load(files.folder / read.address["file"])
@@ -577,10 +594,18 @@ def check_index(backend: str, options: Mapping[str, Any], count: int) -> None:
     use kind 'hnsw' or the exact search, which is fast for so few
     """
     checks.lookup("index", backend, INDEXES)
+    if backend == "exact":
+        _check_precision(options)
     if backend == "faiss":
         check_training_size(FaissIndex(1, **options).kind, count)
     if backend == "milvus" and "://" in str(options.get("uri", "")):
         check_server(str(options["uri"]), options.get("name"), options.get("token"))
+
+
+def _check_precision(options: Mapping[str, Any]) -> None:
+    if unknown := options.keys() - {"precision"}:
+        raise ValueError(f"{min(unknown)}: expected with another index than the exact one")
+    checks.choice("precision", options.get("precision", "float32"), PRECISIONS)
 
 
 def rebuild_index(
@@ -600,7 +625,10 @@ def rebuild_index(
         model = run.model(device, with_gallery=False)
         gallery = Gallery.load(run.folder, model.device, with_index=False)
         given: dict[str, Any] = {**(options or {})}
-        backend = gallery.backend if backend is None else backend
+        if backend is None:
+            backend = gallery.backend
+            if backend == "exact":
+                given = {"precision": gallery.precision, **given}
         check_index(backend, given, len(gallery.table))
         gallery.build(run.folder, backend, **given)
         gallery.save(run.folder)
@@ -626,6 +654,7 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     options: Mapping[str, Any] | None = None,
     device: str | torch.device | None = None,
     replace_gallery: bool = False,
+    truncate_dim: int | None = None,
     batch_size: int = 64,
     workers: int = 0,
     strangers: float = DEFAULT_STRANGERS,
@@ -637,7 +666,8 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     part=train, part=validation or part=test. strangers: the dial of the thresholds, which are set
     on the classes that the model was not trained on (`EmbeddingModel.calibrate`).
     backend, options: one of INDEXES, and the options of its class. replace_gallery: a gallery that
-    is there is replaced, with all that was added to it; without that it is an error. batch_size,
+    is there is replaced, with all that was added to it; without that it is an error. truncate_dim:
+    keep the first so many numbers of each vector; queries are truncated alike. batch_size,
     workers: for reading other data; the run's own is taken from `Run.embeddings`.
     """
     from kinspace.inference.dataset_embedding import embed_dataset
@@ -660,9 +690,11 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
             table = embed_dataset(
                 model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
             )
+        if truncate_dim is not None:
+            table = table.truncated(truncate_dim)
         model.gallery = Gallery(table, device=model.device)
         model.calibrate(strangers)
-        if backend != "exact":
+        if backend != "exact" or options:
             model.gallery.build(run.folder, backend, **(options or {}))
         model.save_gallery()
     return model

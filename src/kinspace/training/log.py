@@ -71,6 +71,20 @@ class LossWindow:
         """Add the loss of a step by its parts, and the samples of its batch."""
         self._steps.append((step, parts, indices))
 
+    def state_dict(self) -> list[list[Any]]:
+        """The losses as numbers, for a checkpoint between two rows."""
+        return [
+            [step, {name: float(value) for name, value in parts.items()}, indices.tolist()]
+            for step, parts, indices in self._steps
+        ]
+
+    def load_state_dict(self, state: list[list[Any]]) -> None:
+        """Go on with the losses of a `state_dict`."""
+        self._steps = [
+            (step, {name: torch.tensor(value) for name, value in parts.items()}, torch.tensor(rows))
+            for step, parts, rows in state
+        ]
+
     def require_finite(self) -> None:
         """Raise `NotFinite` for the first step whose loss is not; the window stays as it is."""
         self._table()
@@ -88,7 +102,8 @@ class LossWindow:
             return torch.empty(0, 0)
         names = list(self._steps[0][1])
         rows = [torch.stack([parts[n].float() for n in names]) for _, parts, _ in self._steps]
-        table = torch.stack(rows).double().cpu()  # (steps, parts)
+        device = rows[-1].device  # those of a checkpoint are on the CPU
+        table = torch.stack([row.to(device) for row in rows]).double().cpu()  # (steps, parts)
         bad = (~table.isfinite()).any(1).nonzero()
         if len(bad):
             step, _, indices = self._steps[int(bad[0])]
@@ -104,12 +119,10 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path, *, after: tuple[int, int] | None = None) -> None:
-        if after is None:
-            path.write_text("")
-        else:
-            kept = [row for row in read_metrics(path) if (row["phase"], row["step"]) <= after]
-            text = "".join(json.dumps(row) + "\n" for row in kept)
-            write_atomically(path, lambda part: part.write_text(text))
+        rows = [] if after is None else read_metrics(path)
+        kept = [row for row in rows if after and (row["phase"], row["step"]) <= after]
+        text = "".join(json.dumps(row) + "\n" for row in kept)
+        write_atomically(path, lambda part: part.write_text(text))
         self._file: TextIO = path.open("a")
 
     def write(self, row: Row) -> None:

@@ -200,6 +200,7 @@ class Selection:
         self.spent = 0  # steps of the candidates that count
         self.notes: list[str] = []
         self._frozen: list[tuple[DataPart, DataPart]] | None = None
+        self._heads: dict[tuple[object, ...], Mapping[str, Tensor]] = {}
         self._warm: dict[int, Mapping[str, Tensor]] = {}
         own, regularizers = self.recipe.schedule.steps, len(self.recipe.regularizers)
         self.budget = int(self.recipe.search.budget * own)
@@ -374,7 +375,7 @@ class Selection:
         recipe = start_recipe(self.recipe, changes) if kind == "start" else self.changed(changes)
         recipe, _ = fit_batch_size(recipe, train.dataset.labels)
         model = fresh_model(self.model, recipe, self.settings.seed).to(train.device)
-        init_head(recipe, model, train)
+        self._init_head(fold, kind, recipe, model, train)
         if kind == "start":
             vectors = embed_all(model, held_out)
             return [Point.of(0, Retrieval(vectors, held_out.dataset.labels).scores((1,)))], ""
@@ -384,6 +385,19 @@ class Selection:
         if recipe.warm_start.steps:
             self._warm_start(fold, recipe, model, train)
         return self._trajectory(recipe, model, train, held_out, kind, original)
+
+    def _init_head(
+        self, fold: int, kind: str, recipe: Recipe, model: nn.Module, train: DataPart
+    ) -> None:
+        """Initialize the embedding layer: once for all candidates of a fold that start alike."""
+        if not isinstance(model, Embedder):
+            return
+        part = recipe.model
+        key = (fold, kind == "training", part.start, part.dim, part.start_norm, part.normalize)
+        if key not in self._heads:
+            init_head(recipe, model, train)
+            self._heads[key] = {n: v.clone() for n, v in model.head.state_dict().items()}
+        model.head.load_state_dict(dict(self._heads[key]))
 
     def _warm_start(self, fold: int, recipe: Recipe, model: nn.Module, train: DataPart) -> None:
         """The warm start, trained once a fold: it does not depend on what is searched."""

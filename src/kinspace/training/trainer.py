@@ -11,6 +11,7 @@ import copy
 import os
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +24,11 @@ from torch import Tensor, nn
 from kinspace import __version__
 from kinspace._core.atomic_files import read_json, write_json
 from kinspace._core.checks import plural
+from kinspace._core.locks import FolderLock
 from kinspace._core.vectors import unit
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
+from kinspace.data.pictures import ADVICE, UnreadablePictures, fingerprint
 from kinspace.distributed import (
     barrier,
     broadcast_from_main,
@@ -59,6 +62,7 @@ from kinspace.training.log import NotFinite, OneBar, make_progress, require_tens
 from kinspace.training.loop import Stopped, fit, make_hooks
 from kinspace.training.run_folder import (
     FORMAT,
+    LOCK,
     EmbeddingFile,
     create_run,
     hardware,
@@ -211,7 +215,7 @@ def resume_training(
     data: the run's data, if it has moved. device, workers, quiet: in place of the run's. final: as
     of `train`; the run may have ended.
     """
-    from kinspace.run import Run, open_run
+    from kinspace.run import Run, data_source, open_run
 
     run = run if isinstance(run, Run) else open_run(run)
     about = run.about
@@ -219,8 +223,14 @@ def resume_training(
     given = {name: value for name, value in changes.items() if value is not None}
     settings = RunSettings.from_dict(about["settings"] | given).to_dict()
     recipe = Recipe.from_dict(about["recipe"])
-    data = about["data"] if data is None else data
-    return train(data, method=recipe, out=run.folder, resume=True, final=final, **settings)
+    data = data_source(about) if data is None else data
+    try:
+        return train(data, method=recipe, out=run.folder, resume=True, final=final, **settings)
+    except UnreadablePictures as error:
+        text = str(error).removesuffix(ADVICE)
+        raise ValueError(
+            f"{text}restore them: {run.folder} was started with these pictures"
+        ) from None
 
 
 @dataclass
@@ -283,6 +293,8 @@ class _Trainer:
         dim = embedding_dim(model, parts.train)
         about = {
             "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
+            "working_folder": str(Path.cwd()),
+            "contents": fingerprint(dataset.pictures, times=False),
             "split": split,
             **parts.to_dict(),
             "notes": notes,
@@ -306,7 +318,15 @@ class _Trainer:
         return cls(recipe, settings, parts, model, dim, folder, resumed, notes)
 
     def run(self) -> Run:
-        """The search for settings, the training by what it found, and the final evaluation."""
+        """The search for settings, the training by what it found, and the final evaluation.
+
+        No other process may write the folder meanwhile.
+        """
+        lock = FolderLock(self.folder / LOCK)
+        with lock.held("kinspace train", wait=1) if is_main_process() else nullcontext():
+            return self._run()
+
+    def _run(self) -> Run:
         from kinspace.run import Run
 
         started = time.monotonic()
@@ -462,7 +482,14 @@ class _Trainer:
         self.model = state.model
         after = (0, steps_before) if steps_before else None
         if self.resumed is not None and self.resumed[1]["phase"] == number:
-            from_checkpoint(state, *self.resumed, self.parts.train.device)
+            try:
+                from_checkpoint(state, *self.resumed, self.parts.train.device)
+            except (RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
+                reason = str(error).splitlines()[0]
+                raise ValueError(
+                    f"{self.folder / 'last.safetensors'}: expected a checkpoint of the model in "
+                    f"run.json, got another: {reason}"
+                ) from None
             after, self.resumed = (number, state.step), None
             progress.message(f"resuming at step {state.step} of {plan.steps}")
         elif not number:

@@ -1,0 +1,79 @@
+"""InfoNCE: each query finds its own key among the keys of all queries.
+
+    L = mean_i -log( exp(s_ii / t) / sum_j exp(s_ij / t) )
+
+s_ij is the cosine of query i and key j, t the temperature; row i of the keys is the positive of row
+i of the queries. `symmetric` takes the mean with the same loss of keys among queries: the loss of
+CLIP. With t = 0.05 it is the multiple negatives ranking loss of sentence-transformers.
+
+van den Oord et al., Representation learning with contrastive predictive coding, 2018, Eq. 4;
+Radford et al., Learning transferable visual models from natural language supervision, ICML 2021.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision
+from kinspace._core.vectors import cosines
+
+__all__ = ["InfoNCE", "info_nce_loss"]
+
+
+@full_precision
+def info_nce_loss(
+    queries: Tensor,
+    keys: Tensor,
+    *,
+    temperature: float = 0.07,
+    symmetric: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """InfoNCE loss (module docstring).
+
+    Each query has cosine 1 with its key and 0 with the other: log(1 + 1/e).
+
+    >>> info_nce_loss(torch.eye(2), 3 * torch.eye(2), temperature=1.0)
+    tensor(0.3133)
+    """
+    keys = checks.paired_rows("keys", keys, "queries", queries, same_columns=True)
+    checks.positive("temperature", temperature)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    logits = cosines(queries, keys) / temperature  # (batch, batch)
+    own = torch.arange(len(logits), device=logits.device)
+    loss = functional.cross_entropy(logits, own, reduction=reduction)
+    if not symmetric:
+        return loss
+    return (loss + functional.cross_entropy(logits.T, own, reduction=reduction)) / 2
+
+
+class InfoNCE(nn.Module):
+    """`info_nce_loss` as a module, called on queries and keys.
+
+    >>> InfoNCE()
+    InfoNCE(temperature=0.07, symmetric=False, reduction='mean')
+    """
+
+    def __init__(
+        self, *, temperature: float = 0.07, symmetric: bool = False, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        self.temperature = checks.positive("temperature", temperature)
+        self.symmetric = symmetric
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return info_nce_loss(
+            queries,
+            keys,
+            temperature=self.temperature,
+            symmetric=self.symmetric,
+            reduction=self.reduction,
+        )
+
+    def extra_repr(self) -> str:
+        return options_repr(self, "temperature", "symmetric", "reduction")

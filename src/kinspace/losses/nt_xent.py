@@ -1,0 +1,99 @@
+"""NT-Xent: each positive in a softmax of its own over the negatives.
+
+    L = mean_i 1/|P_i| sum_{p in P_i} -log( exp(s_ip / t) / (exp(s_ip / t) + sum_n exp(s_in / t)) )
+
+s is the cosine, t the temperature, P_i the positives of i and n its negatives. Unlike in SupCon the
+positives do not stand in each other's denominators, so that the loss can fall to 0 with any number
+of them. With two views of each picture and `labels = torch.arange(N).repeat(2)` this is the loss of
+SimCLR. A sample without a positive or without a negative has term 0 and still counts in the mean.
+
+Sohn, NIPS 2016; Chen et al., A simple framework for contrastive learning of visual representations,
+ICML 2020, Eq. 1.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.references import chosen, compared
+from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
+from kinspace._core.vectors import cosines
+
+__all__ = ["NTXent", "nt_xent_loss"]
+
+
+@full_precision
+def nt_xent_loss(  # noqa: PLR0913 (an option each)
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 0.07,
+    reduction: str = "mean",
+    pairs: Tensor | None = None,
+    triplets: Tensor | None = None,
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
+) -> Tensor:
+    """NT-Xent loss (module docstring).
+
+    The class-mates have cosine 1, and 0 with the third sample, which is alone: mean of
+    log(1 + e^-1), the same again, and 0.
+
+    >>> import torch
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> nt_xent_loss(x, torch.tensor([0, 0, 1]), temperature=1.0)
+    tensor(0.2088)
+    """
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    index = chosen(pairs, triplets, index)
+    checks.positive("temperature", temperature)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    logits = cosines(embeddings, reference) / temperature  # (batch, batch)
+    members, positive = index.positives  # (batch, largest class)
+    push = log_sum_exp(logits, index.different)  # (batch,)
+    terms = functional.softplus(push[:, None] - logits.gather(1, members), threshold=LINEAR)
+    terms = terms.masked_fill(~positive, 0.0).sum(1)
+    return reduce(terms / positive.sum(1).clamp(min=1), reduction)
+
+
+class NTXent(nn.Module):
+    """`nt_xent_loss` as a module.
+
+    >>> NTXent()
+    NTXent(temperature=0.07, reduction='mean')
+    """
+
+    def __init__(self, *, temperature: float = 0.07, reduction: str = "mean") -> None:
+        super().__init__()
+        self.temperature = checks.positive("temperature", temperature)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        pairs: Tensor | None = None,
+        triplets: Tensor | None = None,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
+        return nt_xent_loss(
+            embeddings,
+            labels,
+            temperature=self.temperature,
+            reduction=self.reduction,
+            pairs=pairs,
+            triplets=triplets,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
+        )
+
+    def extra_repr(self) -> str:
+        return options_repr(self, "temperature", "reduction")

@@ -1,0 +1,120 @@
+"""Recall@k as a smooth loss: the rank of each positive, and whether it is at most k, as sigmoids.
+
+    R_i(k) = 1/min(k, |P_i|) sum_{p in P_i} g_1(k - 1 - sum_{j != p} g_2(s_ij - s_ip))
+    L      = mean_i mean_k (1 - R_i(k)),   g_t(d) = 1 / (1 + exp(-d / t))
+
+s is the cosine; g_2 has the temperature `temperature`, g_1 that of the ranks, `rank_temperature`. A
+sample without a positive has term 0 and still counts in the mean.
+
+Patel et al., Recall@k surrogate loss with large batches and similarity mixup, CVPR 2022, Eq. 7.
+Deviation: divided by min(k, |P_i|), the most that can be within k, where the paper has |P_i|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from kinspace._core import checks
+from kinspace._core.checks import options_repr
+from kinspace._core.references import compared
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.vectors import cosines
+from kinspace.losses.smooth_ap import others, soft_ranks
+
+__all__ = ["RecallSurrogate", "recall_surrogate_loss"]
+
+
+@full_precision
+def recall_surrogate_loss(  # noqa: PLR0913 (an option each)
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    ks: tuple[int, ...] = (1, 2, 4, 8, 16),
+    temperature: float = 0.01,
+    rank_temperature: float = 1.0,
+    reduction: str = "mean",
+    reference: Tensor | None = None,
+    reference_labels: Tensor | None = None,
+    includes_batch: bool = False,
+) -> Tensor:
+    """Recall@k loss (module docstring); memory of a number for each positive pair and sample.
+
+    With sharp steps on similarities: the positive of the first sample is second, so its rank less 1
+    is 1, and for k = 1 the term is 1 - g(-1); that of the second is level with the negative.
+
+    >>> import torch
+    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> recall_surrogate_loss(x, torch.tensor([0, 0, 1]), ks=(1,), reduction="none")
+    tensor([0.7311, 0.7311, 0.0000])
+    """
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    _checked_ks(ks)
+    checks.positive("temperature", temperature)
+    checks.positive("rank_temperature", rank_temperature)
+    checks.choice("reduction", reduction, REDUCTIONS)
+    similarity = cosines(embeddings, reference)
+    members, positive = index.positives  # (batch, largest class)
+    near = similarity.gather(1, members)
+    ranks = soft_ranks(near, similarity, others(index), temperature)  # (batch, P)
+    count = positive.sum(1)
+    recalls = []
+    for k in ks:
+        within = ((k - ranks) / rank_temperature).sigmoid().masked_fill(~positive, 0.0)
+        recalls.append(within.sum(1) / count.clamp(min=1, max=k))
+    missed = 1 - torch.stack(recalls).mean(0)  # (batch,)
+    return reduce(missed.masked_fill(count == 0, 0.0), reduction)
+
+
+def _checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(ks, (list, tuple)) or not ks:
+        raise ValueError(f"ks: expected a list of whole numbers, got {ks!r}")
+    return tuple(checks.integer("ks", k, at_least=1) for k in ks)
+
+
+class RecallSurrogate(nn.Module):
+    """`recall_surrogate_loss` as a module.
+
+    >>> RecallSurrogate()
+    RecallSurrogate(ks=(1, 2, 4, 8, 16), temperature=0.01, rank_temperature=1.0, reduction='mean')
+    """
+
+    def __init__(
+        self,
+        *,
+        ks: tuple[int, ...] = (1, 2, 4, 8, 16),
+        temperature: float = 0.01,
+        rank_temperature: float = 1.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.ks = _checked_ks(ks)
+        self.temperature = checks.positive("temperature", temperature)
+        self.rank_temperature = checks.positive("rank_temperature", rank_temperature)
+        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        includes_batch: bool = False,
+    ) -> Tensor:
+        return recall_surrogate_loss(
+            embeddings,
+            labels,
+            ks=self.ks,
+            temperature=self.temperature,
+            rank_temperature=self.rank_temperature,
+            reduction=self.reduction,
+            reference=reference,
+            reference_labels=reference_labels,
+            includes_batch=includes_batch,
+        )
+
+    def extra_repr(self) -> str:
+        return options_repr(self, "ks", "temperature", "rank_temperature", "reduction")
