@@ -13,6 +13,7 @@ import pytest
 import kinspace
 from browsers import Visit
 from kinspace.inference import EmbeddingModel
+from kinspace.search.gallery import Gallery
 from kinspace.server import gallery_map
 from kinspace.server.gallery_map import FILE, gallery_positions, map_positions
 from web_servers import READY, get, picture, running, upload
@@ -136,7 +137,7 @@ def test_the_map_is_kept_in_the_run_folder_and_computed_again_for_other_vectors(
     np.testing.assert_array_equal(gallery_positions(model), first)
     assert (folder / FILE).stat().st_mtime_ns == written
     assert model.gallery is not None
-    model.gallery.table = model.table.select(range(50))
+    model.gallery = Gallery(model.table.select(range(50)))
     assert gallery_positions(model).shape == (50, 2)
     (folder / FILE).write_bytes(b"broken")
     assert gallery_positions(model).shape == (50, 2)
