@@ -40,10 +40,21 @@ import torch
 from numpy.typing import NDArray
 from setting import setting
 
-from kinspace.search import INDEXES, ExactIndex, FaissIndex, Index, MilvusIndex, Reranked
+from kinspace.search import (
+    INDEXES,
+    CompactIndex,
+    ExactIndex,
+    FaissIndex,
+    Index,
+    MilvusIndex,
+    Reranked,
+)
+from kinspace.search.gallery import FACTORS
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "exact": ("exact", {}),
+    "exact int8": ("exact", {"precision": "int8"}),
+    "exact binary": ("exact", {"precision": "binary"}),
     "faiss hnsw": ("faiss", {"kind": "hnsw"}),
     "faiss ivf_pq": ("faiss", {"kind": "ivf_pq"}),
     "milvus-lite": ("milvus", {}),
@@ -73,6 +84,9 @@ def made(name: str, options: argparse.Namespace, folder: Path, x: NDArray[np.flo
     if backend == "milvus":
         uri = options.uri if name == "milvus server" else folder / "vectors.db"
         return INDEXES[backend](uri, options.dim, **settings)
+    if "precision" in settings:
+        compact = CompactIndex(options.dim, **settings)
+        return Reranked(compact, lambda rows: x[rows], factor=FACTORS[compact.precision])
     if backend == "exact":
         settings = {"device": options.device}
     index = INDEXES[backend](options.dim, **settings)

@@ -112,6 +112,19 @@ class EmbeddingTable:
             attributes=None if self.attributes is None else self.attributes[places],
         )
 
+    def truncated(self, dim: int) -> EmbeddingTable:
+        """The first `dim` numbers of each vector, at length 1: for an embedding trained for it.
+
+        >>> EmbeddingTable(np.array([[3.0, 4.0, 12.0]])).truncated(2).vectors
+        array([[0.6, 0.8]])
+        """
+        if not 1 <= dim <= self.dim:
+            raise ValueError(f"truncate_dim: expected 1 to {self.dim}, got {dim}")
+        vectors = self.vectors[:, :dim]
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+        unit = vectors / np.where(lengths > 0, lengths, 1)
+        return replace(self, vectors=unit.astype(self.vectors.dtype))
+
     @staticmethod
     def from_dataset(
         dataset: Dataset, vectors: ArrayLike | Tensor, *, whole: Dataset | None = None

@@ -16,6 +16,7 @@ start.safetensors  the weights before the first step
 last.safetensors   everything the next step needs
 model.safetensors  the chosen weights: best on the validation classes, else the last
 results.json       measures on the test part, beside the untrained backbone and raw pixels
+final/             a run with the same settings on all classes (`final`): the model to use
 embeddings/        tables that `Run.embeddings` has made
 """
 
@@ -43,7 +44,7 @@ from kinspace.training.run_folder import FORMAT, read_metrics
 if TYPE_CHECKING:  # inference stands on runs
     from kinspace.inference.model import EmbeddingModel
 
-__all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "load_run_data", "open_run"]
+__all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "data_source", "load_run_data", "open_run"]
 
 PARTS = ("train", "validation", "test")
 UNSEEN = ("zero_shot", "random_classes")  # splits whose test classes no training has seen
@@ -136,6 +137,9 @@ class Run:
         >>> Run("runs/nothing").verdict
         []
         """
+        if (judge := self.evaluated_by) is not None:
+            count = plural(len(self.about["classes"]["train"]), "class", "classes")
+            return [f"Trained on all {count}. Expect what {judge.folder} found:", *judge.verdict]
         results, found = self.results, self.results.get("selected")
         if not found:
             return []
@@ -164,6 +168,12 @@ class Run:
         return sentences
 
     @property
+    def evaluated_by(self) -> Run | None:
+        """The run that tells how good this one is expected to be: of one with all classes."""
+        where = self.about.get("evaluated_by") if (self.folder / "run.json").exists() else None
+        return None if where is None else Run((self.folder / where).resolve())
+
+    @property
     def selection(self) -> dict[str, Any] | None:
         """selection.json: the settings that were tried, and the choice; None without a search."""
         path = self.folder / "selection.json"
@@ -173,6 +183,13 @@ class Run:
     def trained(self) -> bool:
         """Whether a training made the run, not `pretrained_run`."""
         return bool(self.about.get("split") != UNTRAINED)
+
+    @property
+    def trained_classes(self) -> frozenset[str]:
+        """The names of the classes that the weights were trained on; none if step 0 was chosen."""
+        if not self.trained or self.results.get("selected_step") == 0:
+            return frozenset()
+        return frozenset(self.about["classes"].get("train", ()))
 
     @property
     def finished(self) -> bool:
@@ -234,16 +251,21 @@ class Run:
             ) from None
 
     def model(
-        self, device: str | torch.device | None = None, module: nn.Module | None = None
+        self,
+        device: str | torch.device | None = None,
+        module: nn.Module | None = None,
+        *,
+        with_gallery: bool = True,
     ) -> EmbeddingModel:
         """The trained model, with its gallery and thresholds if `kinspace index` has made them.
 
         device: by default a GPU if there is one. module: of a run that was trained with a module
-        of your own, one like it; its weights are replaced by those of the run.
+        of your own, one like it; its weights are replaced by those of the run. with_gallery: False:
+        the gallery is not read.
         """
         from kinspace.inference.model import open_model
 
-        return open_model(self, device, module)
+        return open_model(self, device, module, with_gallery=with_gallery)
 
     def embeddings(
         self,
@@ -288,9 +310,21 @@ def open_run(folder: str | Path) -> Run:
     return Run(folder)
 
 
+def data_source(about: Mapping[str, Any]) -> str:
+    """The data of a run as `load_dataset` takes it, also from another working folder.
+
+    >>> data_source({"data": "no such/photos", "working_folder": "/home/me"})
+    'no such/photos'
+    """
+    name = str(about["data"])
+    there = Path(str(about.get("working_folder", "."))) / name
+    return str(there) if not Path(name).exists() and there.exists() else name
+
+
 def load_run_data(about: Mapping[str, Any]) -> Dataset:
     """The whole data set of a run, by what its run.json says."""
-    return load_dataset(about["data"], labeled=None if about.get("labeled", True) else False)
+    labeled = None if about.get("labeled", True) else False
+    return load_dataset(data_source(about), labeled=labeled, columns=about.get("columns"))
 
 
 def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:

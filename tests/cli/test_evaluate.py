@@ -14,7 +14,7 @@ def test_evaluates_a_file_of_vectors(tmp_path: Path) -> None:
     file = saved(tmp_path, *blobs())
     said = run("evaluate", file)
     assert "vectors: 48 pictures in 8 classes" in said
-    for words in ("Recall@1", "MAP@R", "NMI", "verification", "open set", "suspect labels"):
+    for words in ("Recall@1", "MAP@R", "NMI", "verification", "known or unknown", "suspect labels"):
         assert words in said
     found = json.loads(run("evaluate", file, "--json"))
     points, labels = blobs()

@@ -10,9 +10,21 @@ from command_line import run
 
 def test_prints_the_recall_of_an_approximate_search(tmp_path: Path) -> None:
     folder = run_with_gallery(tmp_path)
-    said = run("index", folder, "--backend", "faiss", "--kind", "hnsw")
+    assert "has a gallery; add pictures to it" in run("index", folder, "--backend", "faiss", code=2)
+    said = run("index", folder, "--replace", "--backend", "faiss", "--kind", "hnsw")
     assert "searched by faiss" in said
     assert "recall of the 10 exact neighbors" in said
+
+
+def test_builds_the_index_anew_from_what_the_gallery_has(tmp_path: Path) -> None:
+    folder = run_with_gallery(tmp_path)
+    run("remove", folder, "digit 7")
+    said = run("index", folder, "--rebuild", "--backend", "faiss")
+    assert "a gallery of 1,796 pictures, searched by faiss" in said
+    next(folder.glob("search-faiss-*")).write_text("broken")
+    assert "expected a saved index" in run("list", folder, code=2)
+    assert "a gallery of 1,796 pictures, searched by faiss" in run("index", folder, "--rebuild")
+    assert "expected without DATA" in run("index", folder, "digits", "--rebuild", code=2)
 
 
 @pytest.mark.parametrize(

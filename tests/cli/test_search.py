@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from bundles import bare_run, digits, run_with_gallery
 from command_line import run
@@ -19,12 +20,19 @@ def test_finds_a_picture_of_the_gallery(tmp_path: Path, picture: Path) -> None:
     folder = bare_run(tmp_path)
     said = run("index", folder, "--device", "cpu")
     assert "a gallery of 1,797 pictures, searched by exact" in said
-    assert "pairs of 2 validation classes" in said
-    assert "on the test classes" in said
+    assert "calibrated on 1,797 pictures of 10 held-out classes" in said
+    assert "with --strangers 0.1: of 100 pictures of known classes" in said
     table = run("search", folder, picture, "-k", "3", "--device", "cpu")
     assert "digit 20" in table
     assert "1.000" in table
-    assert "of the votes" in table or "unknown; the most similar known class" in table
+    assert "the gallery has this very picture" in table
+    picture_of_noise = picture.with_name("noise.png")
+    Image.effect_noise((18, 18), 200).save(picture_of_noise)
+    said = run("search", folder, picture_of_noise, "--strangers", "0.001", "--device", "cpu")
+    assert "unknown: most like" in said
+    assert "strangers: expected a rate" in run(
+        "search", folder, picture, "--strangers", "2", "--device", "cpu", code=2
+    )
     found = json.loads(run("search", folder, picture, "-k", "3", "--json"))
     assert found["neighbors"][0]["id"] == "digit 20"
     assert found["neighbors"][0]["similarity"] == pytest.approx(1, abs=1e-5)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kinspace
@@ -131,18 +132,32 @@ def test_two_processes_write_the_table_of_one(model: EmbeddingModel, tmp_path: P
     assert table.vectors == pytest.approx(alone.vectors, abs=1e-6)
 
 
-def test_other_data_becomes_the_gallery_and_the_thresholds_stay(tmp_path: Path) -> None:
+def test_other_data_becomes_the_gallery_with_thresholds_of_its_own(tmp_path: Path) -> None:
     folder = run_with_gallery(tmp_path)
-    before = (folder / "threshold.json").read_text()
-    index_run(folder, some_files(tmp_path / "files"))
+    before = kinspace.load(folder, "cpu").thresholds
+    index_run(folder, some_files(tmp_path / "files"), replace_gallery=True)
     model = kinspace.load(folder, "cpu")
     assert len(model.table) == 24
     assert model.table.attribute_names == ()
-    assert (folder / "threshold.json").read_text() == before
+    assert model.thresholds is not None
+    assert model.thresholds != before
+    assert model.thresholds.pictures == 24
     assert model.search(tmp_path / "files" / "kind 4" / "4.png", 1)[0].id == "kind 4/4.png"
 
 
-def test_a_run_without_validation_classes_has_no_thresholds(tmp_path: Path) -> None:
+def test_a_gallery_of_too_few_classes_has_no_thresholds(tmp_path: Path) -> None:
+    folder = run_with_gallery(tmp_path)
+    assert (folder / "thresholds.json").exists()
+    model = index_run(
+        folder, digits().subset((digits().labels < 2).nonzero().flatten()), replace_gallery=True
+    )
+    assert model.thresholds is None
+    assert not (folder / "thresholds.json").exists()
+    verdict = model.classify(digits().pictures.read(0))
+    assert (verdict.known, verdict.confidence, verdict.neighbors[0].same) == (True, None, None)
+
+
+def test_without_validation_classes_the_test_classes_set_the_thresholds(tmp_path: Path) -> None:
     folder = bare_run(tmp_path)
     about = json.loads((folder / "run.json").read_text())
     about["recipe"]["validation"]["fraction"] = 0
@@ -151,11 +166,13 @@ def test_a_run_without_validation_classes_has_no_thresholds(tmp_path: Path) -> N
     about["pictures"] = {"train": int(sizes[:5].sum()), "test": about["pictures"]["test"]}
     del about["classes"]["validation"]
     (folder / "run.json").write_text(json.dumps(about))
-    model = index_run(folder)
-    assert model.thresholds is None
-    assert not (folder / "threshold.json").exists()
+    results = json.loads((folder / "results.json").read_text())
+    (folder / "results.json").write_text(json.dumps(results | {"selected_step": 10}))
+    model = index_run(folder, strangers=0.2)
+    assert model.thresholds is not None
+    assert (model.thresholds.classes, model.thresholds.held_out) == (5, True)
+    assert model.thresholds.strangers == 0.2
     assert "part=train" in model.table.attribute_names
-    assert model.search(digits().pictures.read(0), 1)[0].same is None
 
 
 def test_data_that_has_moved_is_asked_for(tmp_path: Path) -> None:
@@ -174,8 +191,10 @@ def test_every_search_finds_the_same_in_a_run(backend: str, tmp_path: Path) -> N
     picture = digits().pictures.read(11)
     where = {"class": ["1", "8"], "part=test": True}
     exact = kinspace.load(folder, "cpu")
-    index_run(folder, backend=backend)
-    index_run(folder, backend=backend)  # again, in the place of the first
+    with pytest.raises(ValueError, match=r"has a gallery; add pictures to it \(kinspace add"):
+        index_run(folder, backend=backend)
+    index_run(folder, backend=backend, replace_gallery=True)
+    index_run(folder, backend=backend, replace_gallery=True)  # again, in the place of the first
     model = kinspace.load(folder, "cpu")
     assert type(model.index).__name__.lower().startswith(backend)
     for options in ({}, {"where": where}):
@@ -189,6 +208,25 @@ def test_every_search_finds_the_same_in_a_run(backend: str, tmp_path: Path) -> N
     assert len(again.index) == len(again.table) == 1798
     assert again.search(picture.rotate(90), 1)[0].class_name == "turned"
     again.gallery = None
-    index_run(folder)  # the exact search takes its place
+    index_run(folder, replace_gallery=True)  # the exact search takes its place
     assert not list(folder.glob("search*"))
     assert len(kinspace.load(folder, "cpu").table) == 1797
+
+
+def test_a_gallery_of_truncated_vectors_is_searched_with_truncated_queries(tmp_path: Path) -> None:
+    folder = run_with_gallery(tmp_path)
+    whole = kinspace.load(folder, "cpu").table.vectors
+    index_run(folder, replace_gallery=True, truncate_dim=5)
+    model = kinspace.load(folder, "cpu")
+    short = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
+    assert model.table.vectors == pytest.approx(short, abs=1e-5)
+    picture = digits().pictures.read(11)
+    assert model.encode(picture).shape == (1, 8)
+    assert model.encode(picture, truncate_dim=5)[0] == pytest.approx(short[11], abs=1e-5)
+    best = np.argsort(-(short @ short[11]), kind="stable")[:3].tolist()
+    assert [near.row for near in model.search(picture, 3)] == best
+    model.add([picture.rotate(90)], "turned")
+    assert model.search(picture.rotate(90), 1)[0].class_name == "turned"
+    for dim in (0, 9):
+        with pytest.raises(ValueError, match=f"truncate_dim: expected 1 to 8, got {dim}"):
+            model.encode(picture, truncate_dim=dim)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from PIL import Image
 import kinspace
 from bundles import bare_run, digits, run_with_gallery
 from kinspace.data.transforms import eval_transform
+from kinspace.evaluation.class_evidence import CANDIDATES, class_evidence
 from kinspace.inference import UNKNOWN, EmbeddingModel
 
 
@@ -134,30 +136,54 @@ def test_the_gallery_has_every_picture_with_its_part(model: EmbeddingModel) -> N
     assert table.vectors[some] == pytest.approx(model.encode([picture(i) for i in some]), abs=1e-5)
 
 
-def test_thresholds_come_from_the_validation_classes(model: EmbeddingModel) -> None:
-    """All pairs by hand, in float64."""
+def choose_step(folder: Path, step: int) -> None:
+    results = json.loads((folder / "results.json").read_text())
+    (folder / "results.json").write_text(json.dumps(results | {"selected_step": step}))
+
+
+def test_thresholds_are_set_on_the_classes_not_trained_on(model: EmbeddingModel) -> None:
+    """The strangers by hand: pictures of held-out classes, without their class in the gallery."""
     table, found = model.table, model.thresholds
     assert found is not None
+    assert (found.classes, found.held_out) == (10, True)  # step 0 was the best: nothing is trained
+    choose_step(model.run.folder, 10)
+    found = model.calibrate()
+    assert found is not None
     assert table.attributes is not None
-    labels = np.asarray(table.labels)
-    rates = {}
-    for part, at in (("validation", 1), ("test", 2)):
-        rows = table.attributes[:, at] == 1
-        x, y = table.vectors[rows].astype(np.float64), labels[rows]
-        i, j = np.triu_indices(len(x), 1)
-        cosines = (x[i] * x[j]).sum(1) / np.linalg.norm(x[i], axis=1) / np.linalg.norm(x[j], axis=1)
-        same = y[i] == y[j]
-        rates[part] = [(cosines[mask] >= found.same).mean() for mask in (~same, same)]
-        if part == "validation":
-            below = (cosines[~same] >= found.same - 1e-4).mean()
-            assert found.fmr <= 0.01 <= below + 1e-3  # it is the lowest
-            assert (found.classes, found.pictures) == (2, rows.sum())
-    assert [found.fmr, found.tmr] == pytest.approx(rates["validation"], abs=1e-3)
-    assert [found.test_fmr, found.test_tmr] == pytest.approx(rates["test"], abs=1e-3)
-    unknown = table.attributes[:, 1] == 1
-    best = (table.vectors[unknown] @ table.vectors[~unknown].T).max(1)
-    assert found.known is not None
-    assert (best >= found.known).mean() == pytest.approx(0.05, abs=2 / unknown.sum())
+    held_out = table.attributes[:, 0] == 0  # not part=train
+    assert found.held_out
+    assert (found.classes, found.pictures) == (7, held_out.sum())
+    x, y = table.vectors.astype(np.float64), np.asarray(table.labels)
+    limit, through, rows = found.at(0.1), 0, np.flatnonzero(held_out)
+    for row in rows.tolist():
+        others = y != y[row]
+        cosines, labels = x[others] @ x[row], y[others]
+        near = np.argsort(-cosines)[:CANDIDATES]
+        sizes = np.bincount(y)
+        evidence = class_evidence(cosines[None, near], labels[None, near], sizes)
+        through += int(found.confidence(evidence)[0] >= limit.confidence)
+    assert through / len(rows) == pytest.approx(0.1, abs=2 / len(rows))
+    i, j = np.triu_indices(len(rows), 1)
+    cosines = (x[rows] @ x[rows].T)[i, j]
+    two = y[rows][i] != y[rows][j]
+    assert (cosines[two] >= limit.cosine).mean() == pytest.approx(0.1, abs=1e-3)
+    assert (cosines[~two] >= limit.cosine).mean() == pytest.approx(limit.matched, abs=1e-3)
+
+
+def test_calibrates_again_when_the_gallery_has_changed(model: EmbeddingModel, folder: Path) -> None:
+    before = model.thresholds
+    choose_step(folder, 10)
+    model.add([picture(int(i)) for i in np.flatnonzero(model.table.labels == 8)[:6]], "eight again")
+    assert model.thresholds is before
+    found = model.calibrate(0.05)
+    assert found is not None
+    assert (found.classes, found.strangers) == (8, 0.05)
+    model.save_gallery()
+    assert kinspace.load(folder, "cpu").thresholds == found
+    model.remove(np.flatnonzero(np.asarray(model.table.labels) >= 2).tolist())
+    assert model.calibrate() is None
+    model.save_gallery()
+    assert not (folder / "thresholds.json").exists()
 
 
 def test_finds_the_nearest_pictures(model: EmbeddingModel) -> None:
@@ -173,7 +199,7 @@ def test_finds_the_nearest_pictures(model: EmbeddingModel) -> None:
         assert near.similarity == pytest.approx(cosines[near.row], abs=1e-5)
         assert near.label == int(digits().labels[near.row])
         assert near.class_name == str(near.label)
-        assert near.same is (near.similarity >= model.thresholds.same)  # type: ignore[union-attr]
+        assert near.same is (near.class_name == model.classify(query).class_name)
     tests = model.search(query, 5, where={"class": ["7", "8"], "part=test": True})
     truth = [i for i in order if digits().labels[i] in (7, 8)]
     assert [near.row for near in tests] == truth[:5]
@@ -196,20 +222,58 @@ def test_the_neighbors_of_a_gallery_picture_are_others(model: EmbeddingModel) ->
         model.neighbors(1797)
 
 
-def test_says_what_a_picture_is_by_the_votes_of_its_neighbors(model: EmbeddingModel) -> None:
-    verdict = model.classify(picture(9), k=12)
-    x, y = model.table.vectors.astype(np.float64), np.asarray(model.table.labels)
-    means = np.stack([x[y == label].mean(0) for label in range(10)])
-    variance = ((x - means[y]) ** 2).sum() / (len(x) - 1)
-    votes: dict[str, float] = {}
-    for near in model.search(picture(9), 12):
-        gap = ((x[near.row] - x[9]) ** 2).sum()
-        votes[near.class_name] = votes.get(near.class_name, 0) + np.exp(-gap / (2 * variance))
-    best = max(votes, key=lambda name: votes[name])
-    assert (verdict.class_name, verdict.best) == (best, best)
-    assert verdict.confidence == pytest.approx(votes[best] / sum(votes.values()), rel=1e-4)
-    assert verdict.similarity == pytest.approx(1, abs=1e-5)
-    assert len(verdict.neighbors) == 12
+def test_a_picture_of_the_gallery_is_of_its_class(model: EmbeddingModel) -> None:
+    for row in range(0, 1797, 100):
+        verdict = model.classify(picture(row), strangers=0.001)
+        assert (verdict.class_name, verdict.exact) == (str(int(digits().labels[row])), True)
+        assert verdict.similarity == pytest.approx(1, abs=1e-5)
+        assert verdict.strangers == 0
+        assert verdict.confidence is not None
+        assert 0 < verdict.confidence < 1
+    assert "this very picture" in str(verdict)
+
+
+def test_the_class_does_not_depend_on_the_number_of_neighbors(model: EmbeddingModel) -> None:
+    for row in range(5):
+        query = picture(row).rotate(25)
+        one, many = model.classify(query, k=1), model.classify(query, k=100)
+        assert len(many.neighbors) == 100
+        assert one == replace(many, neighbors=many.neighbors[:1])
+        shown = [near.class_name for near in many.neighbors[:8]]
+        assert many.agreeing == (shown.count(many.best), 8)
+
+
+def test_the_dial_decides_who_is_known(model: EmbeddingModel) -> None:
+    assert model.thresholds is not None
+    for row in range(0, 60, 3):
+        query = picture(row).rotate(30)
+        named = {rate: model.classify(query, strangers=rate) for rate in (0.001, 0.1, 0.5)}
+        assert named[0.1] == model.classify(query)
+        for rate, verdict in named.items():
+            limit = model.thresholds.at(rate).confidence
+            assert verdict.confidence is not None
+            assert verdict.strangers is not None
+            assert verdict.known == (verdict.confidence >= limit)
+            assert verdict.known == (verdict.strangers <= rate)
+            assert verdict.class_name == (verdict.best if verdict.known else UNKNOWN)
+            for near in verdict.neighbors:
+                assert near.same is (verdict.known and near.class_name == verdict.best)
+            assert ("unknown: most like" in str(verdict)) is not verdict.known
+    with pytest.raises(ValueError, match="strangers: expected a rate"):
+        model.classify(picture(0), strangers=2.0)
+
+
+def test_two_pictures_are_compared_by_the_dial_too(model: EmbeddingModel) -> None:
+    some = [picture(i) for i in range(12)]
+    cosines = model.similarity(some, some)
+    assert model.thresholds is not None
+    for rate in (0.01, 0.3):
+        limit = model.thresholds.at(rate).cosine
+        assert (model.same(some, some, strangers=rate) == (cosines >= limit)).all()
+    assert (model.same(some, some) == model.same(some, some, strangers=0.1)).all()
+    model.thresholds = None
+    with pytest.raises(ValueError, match="expected thresholds, got none; they need 4 classes"):
+        model.same(some[0], some[1])
 
 
 def test_a_run_with_clusters_classifies_by_them(folder: Path) -> None:
@@ -217,17 +281,17 @@ def test_a_run_with_clusters_classifies_by_them(folder: Path) -> None:
     about["recipe"]["index"] = {"clusters": 2, "max_clusters": 8}  # as a run of Magnet has it
     (folder / "run.json").write_text(json.dumps(about))
     model = kinspace.load(folder, "cpu")
-    verdict = model.classify(picture(9))
+    query = picture(9).rotate(30)
+    verdict = model.classify(query)
     assert model.gallery is not None
     assert model.gallery._clusters is not None
     _, clusters = model.gallery._clusters
     assert len(clusters.centers) == 20
-    x = model.encode(picture(9))[0].astype(np.float64)
+    x = model.encode(query)[0].astype(np.float64)
     votes = np.zeros(10)
     for center, label in zip(clusters.centers.double().numpy(), clusters.labels, strict=True):
         votes[int(label)] += np.exp(-((x - center) ** 2).sum() / (2 * clusters.variance))
     assert verdict.best == str(votes.argmax())
-    assert verdict.confidence == pytest.approx(votes.max() / votes.sum(), rel=1e-4)
 
 
 def test_what_is_like_nothing_in_the_gallery_is_unknown(model: EmbeddingModel) -> None:
@@ -235,9 +299,9 @@ def test_what_is_like_nothing_in_the_gallery_is_unknown(model: EmbeddingModel) -
     rng = np.random.default_rng(0)
     noise = [rng.integers(0, 256, (18, 18, 3), dtype=np.uint8) for _ in range(5)]
     verdicts = [model.classify(one) for one in noise]
-    limit = model.thresholds.known  # type: ignore[union-attr]
-    assert [v.class_name == UNKNOWN for v in verdicts] == [v.similarity < limit for v in verdicts]
     assert any(v.class_name == UNKNOWN and v.best != UNKNOWN for v in verdicts)
+    assert not any(near.same for v in verdicts for near in v.neighbors if v.class_name == UNKNOWN)
+    assert all(v.confidence < 0.9 for v in verdicts if v.class_name == UNKNOWN)  # type: ignore[operator]
     model.thresholds = None
     assert UNKNOWN not in [model.classify(one).class_name for one in noise]
 
@@ -301,7 +365,7 @@ class _Bomb:
 
 
 def test_nothing_in_a_folder_runs_as_code(folder: Path) -> None:
-    for name in ("model.safetensors", "gallery.npz", "threshold.json", "run.json"):
+    for name in ("model.safetensors", "gallery.npz", "thresholds.json", "run.json"):
         kept = (folder / name).read_bytes()
         (folder / name).write_bytes(pickle.dumps(_Bomb()))
         with pytest.raises(ValueError, match=name):
@@ -325,8 +389,8 @@ def test_nothing_in_a_folder_runs_as_code(folder: Path) -> None:
         ("model.safetensors", None, "got no such file; a run that was stopped goes on with"),
         ("model.safetensors", "x", r"model\.safetensors: expected a checkpoint, got another file"),
         ("gallery.npz", "x", r"gallery\.npz"),
-        ("threshold.json", "[]", r"threshold\.json: expected thresholds, got another file"),
-        ("threshold.json", '{"same": 1}', r"threshold\.json: expected thresholds"),
+        ("thresholds.json", "[]", r"thresholds\.json: expected thresholds, got another file"),
+        ("thresholds.json", '{"same": 1}', r"thresholds\.json: expected thresholds"),
     ],
 )
 def test_a_broken_or_missing_file_is_named(

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kinspace.models import Head
-from kinspace.models.projections import lda_projection
+from kinspace.models.projections import lda_projection, whitening_projection
 
 
 def three_classes() -> tuple[Tensor, Tensor]:
@@ -57,3 +57,29 @@ def test_says_what_it_cannot_do() -> None:
         lda_projection(features, labels, 2, shrinkage=0)
     with pytest.raises(ValueError, match="expected a head with one embedding layer"):
         Head(5, None).init_from_lda(features, labels)
+
+
+@pytest.mark.parametrize("samples", [12, 40], ids=["fewer samples than features", "more"])
+def test_whitened_vectors_are_as_far_apart_as_the_formula_says(samples: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(samples) % 4
+    features = torch.randn(samples, 20, dtype=torch.float64, generator=generator)
+    features += 2 * torch.randn(4, 20, dtype=torch.float64, generator=generator)[labels]
+    weight, bias = whitening_projection(features, labels, 20, shrinkage=0.3)
+    means = torch.stack([features[labels == c].mean(0) for c in range(4)])
+    within = features - means[labels]
+    covariance = within.T @ within / (samples - 4)
+    even = torch.eye(20, dtype=torch.float64) * covariance.trace() / 20
+    metric = torch.linalg.inv(0.7 * covariance + 0.3 * even)
+    apart = features[:, None] - features
+    wanted = torch.einsum("ijk,kl,ijl->ij", apart, metric, apart).sqrt()
+    found = torch.cdist(features @ weight.T + bias, features @ weight.T + bias)
+    torch.testing.assert_close(found / found.norm(), wanted / wanted.norm())
+    first, _ = whitening_projection(features, labels, 5, shrinkage=0.3)
+    outputs = features @ weight.T
+    variances = (outputs - outputs.mean(0)).square().sum(0)
+    assert (variances.diff() < 1e-9 * variances[0]).all()  # the first directions vary most
+    torch.testing.assert_close(
+        (features @ first.T).std(0) / (features @ first.T).std(0)[0],
+        outputs.std(0)[:5] / outputs.std(0)[0],
+    )

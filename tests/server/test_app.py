@@ -1,6 +1,7 @@
 """The server's answers equal those of the model."""
 
 import base64
+import io
 import json
 
 import numpy as np
@@ -24,15 +25,28 @@ def test_search_answers_as_the_model_does(server: str, model: EmbeddingModel) ->
     assert found["verdict"]["confidence"] == pytest.approx(expected.confidence, abs=1e-4)
 
 
-def test_kinds_follow_the_two_thresholds(server: str, model: EmbeddingModel) -> None:
-    limits = model.thresholds
-    assert limits is not None
-    assert limits.known is not None
-    found = upload(server, picture(21), k=100).json()["neighbors"]
-    for each in found:
-        passed = (each["similarity"] >= limits.same) + (each["similarity"] >= limits.known)
-        assert each["kind"] == ("unknown", "not sure", "same kind")[passed]
-    assert {each["kind"] for each in found} >= {"same kind", "unknown"}
+def test_the_dial_of_a_request_is_that_of_the_model(server: str, model: EmbeddingModel) -> None:
+    assert model.thresholds is not None
+    query = digits().pictures.read(400).rotate(30)
+    data = io.BytesIO()
+    query.save(data, "png")
+    for rate in (0.001, 0.1, 0.5):
+        found = upload(server, data.getvalue(), strangers=rate).json()
+        expected = model.classify(query, strangers=rate)
+        said = found["verdict"]
+        assert (said["class"], said["known"]) == (expected.class_name, expected.known)
+        assert said["text"] == str(expected)
+        assert said["agreeing"] == list(expected.agreeing)
+        assert said["strangers"] == pytest.approx(expected.strangers, abs=1e-4)
+        assert [each["same"] for each in found["neighbors"]] == [
+            each.same for each in expected.neighbors
+        ]
+    answer = upload(server, data.getvalue(), strangers=0.9)
+    assert answer.status_code == 400
+    assert "strangers: expected a rate" in answer.json()["error"]
+    about = get(f"{server}/api/about").json()["thresholds"]
+    assert about["text"] == str(model.thresholds.at())
+    assert about["settings"][3]["text"] == str(model.thresholds.settings[3])
 
 
 def test_encode_gives_the_vector(server: str, model: EmbeddingModel) -> None:

@@ -1,11 +1,16 @@
 """The page in a real browser: click, upload, paste, map, filter, errors, phone, keyboard, token."""
 
 import base64
+import csv
+import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from browsers import Visit
+from bundles import digits
+from kinspace.evaluation.thresholds import RATES
 from kinspace.inference import EmbeddingModel
 from kinspace.server.server_settings import ServerSettings
 from web_servers import READY, ROWS, picture, running
@@ -23,17 +28,21 @@ def test_a_click_shows_the_neighbors_and_back_goes_back(
     visit = open_page(browser, server)
     visit.says(f"{ROWS} pictures")
     first = visit.tab.locator("#list button").nth(3)
-    name = first.locator(".name").inner_text()
+    name = first.get_attribute("data-id")
+    assert first.get_attribute("title") == name
     first.click()
     visit.says("24 nearest pictures")
-    found = visit.tab.locator("#list .name").all_inner_texts()
-    assert found == [each.id for each in model.neighbors(name, 24)]
-    assert visit.tab.locator("#results-title").inner_text() == f"Nearest to {name}"
-    assert visit.tab.locator("#list .kind").count() == 24
-    shown = [float(text) for text in visit.tab.locator("#list .cosine").evaluate_all(
-        "all => all.map(each => each.lastChild.textContent)"
-    )]  # fmt: skip
-    assert shown == sorted(shown, reverse=True)
+    near = model.neighbors(name, 24)
+    cards = visit.tab.locator("#list button")
+    found = cards.evaluate_all("all => all.map(each => [each.dataset.id, each.title])")
+    assert found == [[each.id, f"{each.id} (similarity {each.similarity:.3f})"] for each in near]
+    label = model.table.class_name(int(model.table.labels[model.gallery.row_of(name)]))  # type: ignore[index,union-attr]
+    assert visit.tab.locator("#answer-class").inner_text() == label
+    same = sum(each.class_name == label for each in near[:8])
+    said = visit.tab.locator("#answer-why").inner_text()
+    assert said == f"{same} of the nearest 8 are {label}."
+    others = visit.tab.locator("#list .mark").all_inner_texts()
+    assert others == ["other class"] * sum(each.class_name != label for each in near)
     visit.tab.go_back()
     visit.says(f"{ROWS} pictures")
     visit.close()
@@ -59,9 +68,10 @@ def test_a_picture_is_searched_by_picking_dropping_and_pasting(browser: Any, ser
                 [way, base64.b64encode(picture(20)).decode()],
             )
         visit.says("24 nearest pictures")
-        assert visit.tab.locator("#list .name").first.inner_text() == "digit 20"
-        assert visit.tab.locator("#list .cosine").first.inner_text().endswith("1.000")
-        assert "of the votes" in visit.tab.locator("#answer").inner_text()
+        first = visit.tab.locator("#list button").first
+        assert first.get_attribute("title") == "digit 20 (similarity 1.000)"
+        assert visit.tab.locator("#answer-class").inner_text() == "0"
+        assert "this very picture" in visit.tab.locator("#answer-why").inner_text()
         visit.tab.click("#clear")
         visit.says(f"{ROWS} pictures")
     visit.close()
@@ -70,7 +80,7 @@ def test_a_picture_is_searched_by_picking_dropping_and_pasting(browser: Any, ser
 def test_filters_act_on_list_neighbors_and_uploads(browser: Any, server: str) -> None:
     visit = open_page(browser, server)
     visit.tab.fill("#class-filter", "3")
-    visit.says("of 3. Choose")
+    visit.says("of 3.")
     assert set(visit.tab.locator("#list .class").all_inner_texts()) == {"3"}
     visit.tab.evaluate("location.hash = '#picture=20'")
     visit.says("nearest pictures")
@@ -78,16 +88,63 @@ def test_filters_act_on_list_neighbors_and_uploads(browser: Any, server: str) ->
     visit.tab.set_input_files(
         "#file", files=[{"name": "a.png", "mimeType": "image/png", "buffer": picture(20)}]
     )
-    visit.tab.wait_for_function(
-        "() => document.getElementById('results-title').textContent === 'Nearest to your picture'"
-    )
+    visit.says("nearest pictures. ")
     assert set(visit.tab.locator("#list .class").all_inner_texts()) == {"3"}
     visit.tab.fill("#class-filter", "moon")
     visit.tab.keyboard.press("Tab")
     visit.tab.click("#clear")
-    visit.says(f"{ROWS} pictures. ")
+    visit.says(f"{ROWS} pictures.")
     visit.tab.select_option("#attribute-filter", value="part=train")
     visit.says("of part=train")
+    visit.close()
+
+
+def test_the_dial_is_asked_of_the_server(browser: Any, server: str, model: EmbeddingModel) -> None:
+    assert model.thresholds is not None
+    visit = open_page(browser, server)
+    assert visit.tab.locator(
+        "#dial-box"
+    ).is_hidden()  # without a picture there is nothing to decide
+    query = digits().pictures.read(400).rotate(30)
+    data = io.BytesIO()
+    query.save(data, "png")
+    file = {"name": "mine.png", "mimeType": "image/png", "buffer": data.getvalue()}
+    visit.tab.set_input_files("#file", files=[file])
+    visit.says(str(model.classify(query)))
+    dial = visit.tab.locator("#dial")
+    assert dial.input_value() == str(RATES.index(0.1))
+    for place in (0, len(RATES) - 1):
+        dial.fill(str(place))
+        visit.says(str(model.classify(query, strangers=RATES[place])))
+        verdict = model.classify(query, strangers=RATES[place])
+        shown = visit.tab.locator("#answer-class").inner_text()
+        assert shown == (verdict.class_name if verdict.known else "Unknown")
+        said = str(model.thresholds.at(RATES[place]))
+        assert visit.tab.locator("#dial-text").inner_text() == f"{said[0].upper()}{said[1:]}."
+    visit.close()
+
+
+def test_paths_are_copied_and_wrong_labels_are_marked(browser: Any, server: str) -> None:
+    visit = open_page(browser, server, permissions=["clipboard-read", "clipboard-write"])
+    assert visit.tab.locator("#copy").is_hidden()
+    visit.tab.locator("#list button").nth(2).click()
+    visit.says("24 nearest pictures")
+    path = visit.tab.locator("#query-picture").get_attribute("title")
+    label = visit.tab.locator("#answer-class").inner_text()
+    visit.tab.click("#copy")
+    visit.tab.wait_for_function("() => document.getElementById('copy').textContent === 'Copied'")
+    assert visit.tab.evaluate("navigator.clipboard.readText()") == path
+    visit.tab.click("#wrong")
+    assert visit.tab.locator("#marked-count").inner_text() == "1 wrong label"
+    with visit.tab.expect_download() as saved:
+        visit.tab.click("#marked-save")
+    with Path(saved.value.path()).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["picture"], row["label"]) for row in rows] == [(path, label)]
+    visit.tab.click("#clear")
+    assert visit.tab.locator("#list .mark").all_inner_texts() == ["wrong label"]
+    visit.tab.click("#marked-clear")
+    assert visit.tab.locator("#marked").is_hidden()
     visit.close()
 
 
@@ -124,7 +181,7 @@ def test_the_map_shows_a_picture_on_hover_and_searches_on_click(browser: Any, se
     visit.tab.wait_for_function("() => document.getElementById('tip-picture').naturalWidth > 0")
     visit.tab.mouse.click(*visit.on_map(7))
     visit.says("24 nearest pictures")
-    assert visit.tab.locator("#results-title").inner_text() == f"Nearest to {name}"
+    assert visit.tab.locator("#query-picture").get_attribute("title") == name
     visit.tab.click("#map-in")
     assert visit.tab.evaluate("kinspaceMap.view().scale") == pytest.approx(1.5)
     visit.tab.click("#map-reset")
@@ -140,13 +197,13 @@ def test_the_map_shows_a_picture_on_hover_and_searches_on_click(browser: Any, se
 def test_everything_goes_by_keyboard(browser: Any, server: str) -> None:
     visit = open_page(browser, server)
     order = []
-    for _ in range(9):
+    for _ in range(8):
         visit.tab.keyboard.press("Tab")
         order.append(
             visit.tab.evaluate("document.activeElement.id || document.activeElement.className")
         )
     assert order[0] == "skip"
-    assert order[4:8] == ["file", "class-filter", "attribute-filter", "clear"]
+    assert order[4:7] == ["file", "class-filter", "attribute-filter"]
     visit.tab.locator("#list button").nth(1).focus()
     visit.tab.keyboard.press("Enter")
     visit.says("24 nearest pictures")
@@ -158,7 +215,7 @@ def test_everything_goes_by_keyboard(browser: Any, server: str) -> None:
     said = visit.tab.locator("#status").inner_text()
     visit.tab.keyboard.press("Enter")
     visit.says("24 nearest pictures")
-    assert visit.tab.locator("#results-title").inner_text().removeprefix("Nearest to ") in said
+    assert visit.tab.locator("#query-picture").get_attribute("title") in said
     visit.close()
 
 
@@ -215,7 +272,9 @@ def test_the_page_asks_for_the_token(browser: Any, model: EmbeddingModel) -> Non
 def test_the_verdict_and_the_interface_are_described(browser: Any, server: str) -> None:
     visit = open_page(browser, server)
     assert "of the same class in" in visit.tab.locator("#verdict").inner_text()
+    assert "of 100 strangers" in visit.tab.locator("#verdict").inner_text()
     assert visit.tab.locator("#verdict tbody tr").count() == 3
+    assert "kind" not in visit.tab.locator("main").inner_text().replace("kinspace", "")
     visit.tab.goto(f"{server}/docs")
     visit.tab.wait_for_selector("#routes section")
     assert "POST /api/search" in visit.tab.locator("#routes").inner_text()

@@ -18,20 +18,27 @@ __all__ = ["COMMANDS", "EXIT_CODES", "app", "main"]
 
 EXIT_CODES = "Exit codes: 0 done, 1 a run or the disk failed, 2 invalid input, 130 interrupted."
 
-# A command NAME is the function NAME_command in NAME.py; its text is the docstring's first line.
+# A command NAME is the function NAME_command in NAME.py, with _ for -; its text is the docstring's
+# first line.
 COMMANDS = {
+    "add": "Add pictures to a gallery, of new classes too, without training.",
     "check": "Check every picture of a data set and list the problems.",
     "compare": "Compare runs: means over seeds and significance tests.",
+    "duplicates": "List pictures that are copies of each other, as CSV.",
     "embed": "Embed pictures into a table of vectors, classes and names.",
     "evaluate": "Evaluate a run on its test part, or a table of vectors.",
     "export": "Export a model to ONNX and compare it with PyTorch.",
     "gallery": "Write a gallery as a static web page that needs no server.",
     "hierarchy": "Train on randomly merged classes and evaluate on the true classes.",
     "index": "Build the search gallery of a run and set its thresholds.",
+    "label-errors": "List pictures whose class looks wrong, with the class they look like, as CSV.",
+    "list": "List the classes of a gallery, or its pictures.",
     "methods": "List methods and paper settings, or print one with all its options.",
+    "relabel": "Give pictures of a gallery another class, or a class another name.",
+    "remove": "Remove pictures or a class from a gallery; the files stay where they are.",
     "report": "Write an HTML report on a run or a table of vectors.",
     "reproduce": "Reproduce a table or figure of a paper.",
-    "search": "Search a gallery with a picture and classify the picture.",
+    "search": "Search a gallery with a picture, or a folder of them, and classify the pictures.",
     "serve": "Serve a gallery as a web page with a JSON API.",
     "train": "Train a model on labeled pictures and evaluate it on unseen classes.",
     "tune": "Search for the best values of a recipe's options.",
@@ -57,7 +64,8 @@ def load_command(name: str) -> Any:
     >>> load_command("train").name
     'train'
     """
-    function = getattr(import_module(f"kinspace.cli.{name}"), f"{name}_command")
+    module = name.replace("-", "_")
+    function = getattr(import_module(f"kinspace.cli.{module}"), f"{module}_command")
     single = typer.Typer(add_completion=False)
     single.command(name, epilog=EXIT_CODES)(function)
     return get_command(single)

@@ -9,6 +9,7 @@ import typer
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import Data, Json
 from kinspace.cli.progress import progress
+from kinspace.cli.sources import LabelColumn, PathColumn, column_names
 
 __all__ = ["check_command"]
 
@@ -16,6 +17,8 @@ __all__ = ["check_command"]
 def check_command(
     data: Data,
     as_json: Json = False,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     skip_duplicates: Annotated[
         bool, typer.Option("--skip-duplicates", help="Do not search for duplicates across classes.")
     ] = False,
@@ -35,7 +38,7 @@ def check_command(
         from kinspace.data.validation import check
 
         result = check(
-            load_dataset(data),
+            load_dataset(data, columns=column_names(path_column, label_column)),
             duplicates=not skip_duplicates,
             workers=workers,
             progress=display.count,

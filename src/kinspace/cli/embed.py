@@ -13,9 +13,12 @@ from kinspace.cli.progress import progress
 from kinspace.cli.sources import (
     BackboneOption,
     BackboneWeights,
+    LabelColumn,
+    PathColumn,
     RunOrData,
     SkipBadPictures,
     Unlabeled,
+    column_names,
     load_pictures,
 )
 
@@ -30,6 +33,8 @@ def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
     backbone: BackboneOption = None,
     weights: BackboneWeights = None,
     unlabeled: Unlabeled = False,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
     shard: Annotated[
         int, typer.Option(min=1, help="Pictures per shard; finished shards are kept on disk.")
@@ -48,7 +53,13 @@ def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
         model, pictures = model_and_pictures(source, data, backbone)
         from kinspace.inference import embed_to_file, load
 
-        dataset = load_pictures(pictures, display, unlabeled=unlabeled, skip_bad=skip_bad)
+        dataset = load_pictures(
+            pictures,
+            display,
+            unlabeled=unlabeled,
+            skip_bad=skip_bad,
+            columns=column_names(path_column, label_column),
+        )
         table = embed_to_file(
             load(model, device, weights=weights),
             dataset,

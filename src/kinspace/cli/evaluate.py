@@ -99,16 +99,12 @@ def _rows(found: Evaluation) -> Iterator[tuple[str, str]]:
     if (v := found.verification) is not None:
         yield (
             "verification",
-            f"threshold {v['threshold']:.4f} of {v['calibrated_on']}: true matches "
-            f"{percent(v['tmr'])} ({percent(v['tmr_low'])} to {percent(v['tmr_high'])}), false "
-            f"matches {percent(v['fmr'], 3)}; AUC {v['auc']:.4f}, EER {percent(v['eer'])}",
+            f"true matches {percent(v['tmr'])} ({percent(v['tmr_low'])} to "
+            f"{percent(v['tmr_high'])}) at false matches of {percent(v['fmr'], 3)}; AUC "
+            f"{v['auc']:.4f}, EER {percent(v['eer'])}",
         )
-    if (o := found.open_set) is not None:
-        yield (
-            "open set",
-            f"known classes identified {percent(o['identified'])}, unknown classes accepted "
-            f"{percent(o['false_alarms'])}",
-        )
+    if (d := found.decision) is not None:
+        yield "known or unknown", f"{d['text']} (on {d['basis']})"
     if found.gap is not None:
         yield "Recall@1 on training classes", percent(found.gap["train"]["recall@1"])
     t = found.problems

@@ -7,25 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, ImageBatch, LoaderWorkers
+from kinspace.cli.options import Device, ImageBatch, LoaderWorkers, Strangers
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import (
     BackboneOption,
     BackboneWeights,
+    LabelColumn,
+    PathColumn,
     RunOrData,
     RunOut,
     SkipBadPictures,
     Unlabeled,
+    column_names,
     load_pictures,
     open_run_or_backbone,
 )
 
 if TYPE_CHECKING:
-    from kinspace.inference import Thresholds
+    from kinspace.inference import EmbeddingModel
 
 __all__ = ["index_command"]
 
-BACKEND_OF = {"kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
+BACKEND_OF = {"precision": "exact", "kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
 
 
 def index_command(  # noqa: PLR0913 - every option of the command is a parameter
@@ -39,10 +42,32 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     weights: BackboneWeights = None,
     out: RunOut = None,
     unlabeled: Unlabeled = False,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace the gallery there is, and all that was added."),
+    ] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild", help="Build the index anew from the vectors of the gallery there is."
+        ),
+    ] = False,
     search: Annotated[
-        str, typer.Option("--backend", help="Search with exact, faiss or milvus.")
-    ] = "exact",
+        str | None,
+        typer.Option(
+            "--backend",
+            help="Search with exact, faiss or milvus. Default: exact; with --rebuild as before.",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Vectors of the exact search: float32, int8 or binary, re-scored exactly."
+        ),
+    ] = None,
     kind: Annotated[
         str | None, typer.Option(help="Index type, with --backend faiss: hnsw or ivf_pq.")
     ] = None,
@@ -57,24 +82,33 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
             "stays in use until the new one is complete."
         ),
     ] = None,
+    truncate_dim: Annotated[
+        int | None,
+        typer.Option(min=1, help="Keep the first so many numbers of each vector. Default: all."),
+    ] = None,
     batch: ImageBatch = 64,
     workers: LoaderWorkers = 0,
+    strangers: Strangers = None,
     device: Device = None,
 ) -> None:
     """Build the search gallery of a run and set its thresholds.
 
-    The thresholds are set on the run's validation classes. A run folder is made first, with
-    the option --backbone, of pictures with or without classes and without training; its
-    thresholds are set on half of the classes.
+    The thresholds decide whether a picture is of a class of the gallery. They are set on the
+    classes that the model was not trained on, each left out of the gallery in turn. A run folder is
+    made first, with the option --backbone, of pictures with or without classes and without
+    training.
     """
     with user_errors():
-        options = _backend_options(search, {"kind": kind, "uri": uri, "name": name})
-        from kinspace._core.checks import plural
-        from kinspace.inference import gallery_recall, index_run
+        options = _backend_options(
+            search or "exact", {"precision": precision, "kind": kind, "uri": uri, "name": name}
+        )
+        from kinspace.evaluation.thresholds import DEFAULT_STRANGERS
+        from kinspace.inference import index_run, rebuild_index
 
         with progress("embedding") as display:
             if backbone is not None and data is not None:
                 raise ValueError(f"DATA: expected one with --backbone, got {source!r} and {data!r}")
+            columns = column_names(path_column, label_column)
             run = open_run_or_backbone(
                 source,
                 display,
@@ -82,28 +116,49 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 weights=weights,
                 out=out,
                 unlabeled=unlabeled,
+                columns=columns if backbone is not None else None,
                 skip_bad=skip_bad,
                 device=device,
             )
-            pictures = data and load_pictures(data, display, unlabeled=unlabeled, skip_bad=skip_bad)
+            if rebuild:
+                if data is not None or replace:
+                    raise ValueError("--rebuild: expected without DATA and without --replace")
+                display.status("building the index")
+                model = rebuild_index(run, backend=search, options=options, device=device)
+                _print_gallery(model)
+                return
+            pictures = data and load_pictures(
+                data, display, unlabeled=unlabeled, skip_bad=skip_bad, columns=columns
+            )
             model = index_run(
                 run,
                 pictures,
-                backend=search,
+                backend=search or "exact",
                 options=options,
+                replace_gallery=replace,
+                truncate_dim=truncate_dim,
                 device=device,
                 progress=display.count,
                 batch_size=batch,
                 workers=workers,
+                strangers=DEFAULT_STRANGERS if strangers is None else strangers,
             )
-        count = plural(len(model.table), "picture")
-        typer.echo(f"{run.folder}: a gallery of {count}, searched by {search}")
-        if search != "exact":
-            recall, queries = gallery_recall(model)
-            typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")
-        print_thresholds(model.thresholds, labeled=model.table.labels is not None)
+        _print_gallery(model)
+        print_thresholds(model)
         if backbone is not None:
             typer.echo(f"next: kinspace serve {run.folder}")
+
+
+def _print_gallery(model: EmbeddingModel) -> None:
+    from kinspace._core.checks import plural
+    from kinspace.inference import gallery_recall
+
+    assert model.gallery is not None
+    backend, count = model.gallery.backend, plural(len(model.table), "picture")
+    typer.echo(f"{model.folder}: a gallery of {count}, searched by {backend}")
+    if backend != "exact" or model.gallery.precision != "float32":
+        recall, queries = gallery_recall(model)
+        typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")
 
 
 def _backend_options(backend: str, given: dict[str, str | None]) -> dict[str, Any]:
@@ -118,15 +173,13 @@ def _backend_options(backend: str, given: dict[str, str | None]) -> dict[str, An
     return options
 
 
-def print_thresholds(found: Thresholds | None, *, labeled: bool) -> None:
-    """Print the thresholds and their rates."""
+def print_thresholds(model: EmbeddingModel) -> None:
+    """Print what the decision was calibrated on, and its consequences."""
+    from kinspace.evaluation.thresholds import no_thresholds
+
+    found = model.thresholds
     if found is None:
-        why = "the run has no validation classes in this data" if labeled else "no classes"
-        typer.echo(f"no thresholds: {why}")
+        typer.echo(no_thresholds(model.table))
         return
-    typer.echo(
-        f"same kind from cosine {found.same:.3f} on: {found.tmr:.1%} of true and "
-        f"{found.fmr:.1%} of false pairs of {found.classes} validation classes"
-    )
-    if found.test_tmr is not None:
-        typer.echo(f"on the test classes {found.test_tmr:.1%} and {found.test_fmr:.1%}")
+    typer.echo(f"calibrated on {found.basis}")
+    typer.echo(f"with --strangers {found.strangers:g}: {found.at()}")

@@ -16,10 +16,13 @@ __all__ = [
     "Baselines",
     "BatchSize",
     "Cache",
+    "CsvOut",
     "Data",
     "Device",
     "EvaluatedData",
+    "GalleryClass",
     "GalleryData",
+    "GalleryPictures",
     "ImageBatch",
     "IndexedRun",
     "Json",
@@ -34,6 +37,7 @@ __all__ = [
     "Source",
     "Split",
     "Steps",
+    "Strangers",
     "Workers",
     "overrides",
     "recipe_from_options",
@@ -64,6 +68,18 @@ GalleryData = Annotated[
     typer.Argument(metavar="DATA", help="Data of the gallery's pictures. Default: the run's data."),
 ]
 
+GalleryPictures = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PICTURE...", help="Ids (see kinspace list) or files of pictures."),
+]
+GalleryClass = Annotated[
+    str | None, typer.Option("--class", metavar="NAME", help="All pictures of this class.")
+]
+
+CsvOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="CSV file to write. Default: the terminal.")
+]
+
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda or cuda:1. Default: a GPU if there is one.")
 ]
@@ -73,6 +89,14 @@ LoaderWorkers = Annotated[int, typer.Option("--workers", min=0, help=_WORKERS)]
 Workers = Annotated[int | None, typer.Option(min=0, help=f"{_WORKERS} Default: by the machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+Strangers = Annotated[
+    float | None,
+    typer.Option(
+        "--strangers",
+        help="Share of pictures of other classes that may get a class: 0.001 (strict) to 0.5 "
+        "(lenient). Default: that of the index, 0.1.",
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 
 Method = Annotated[str, typer.Option(help="Method (see kinspace methods) or recipe file.")]

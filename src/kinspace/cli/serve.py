@@ -12,9 +12,12 @@ from kinspace.cli.progress import progress
 from kinspace.cli.sources import (
     BackboneOption,
     BackboneWeights,
+    LabelColumn,
+    PathColumn,
     RunOut,
     SkipBadPictures,
     Unlabeled,
+    column_names,
     open_run_or_backbone,
 )
 
@@ -35,6 +38,8 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     weights: BackboneWeights = None,
     out: RunOut = None,
     unlabeled: Unlabeled = False,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
@@ -69,6 +74,7 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     The API is documented at /docs on the server.
     """
     with user_errors(interrupted="stopped"):
+        from kinspace.data import load_dataset
         from kinspace.inference import index_run
         from kinspace.server import ServerSettings, serve
         from kinspace.server.server_settings import LOCAL_HOSTS
@@ -81,6 +87,7 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
             queue_size=queue,
             batch_size=batch,
         )
+        columns = column_names(path_column, label_column)
         with progress() as display:
             run = open_run_or_backbone(
                 source,
@@ -89,8 +96,12 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
                 weights=weights,
                 out=out,
                 unlabeled=unlabeled,
+                columns=columns if backbone is not None else None,
                 skip_bad=skip_bad,
                 device=device,
+            )
+            pictures = data and load_dataset(
+                data, labeled=False if unlabeled else None, columns=columns
             )
             if backbone is not None:
                 display.print(f"run folder: {run.folder}")
@@ -98,7 +109,7 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
                     index_run(run, device=device)
         serve(
             run.folder,
-            data,
+            pictures,
             address=(host, port),
             settings=settings,
             unprotected=unprotected,

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 __all__ = [
     "BackboneOption",
     "BackboneWeights",
+    "LabelColumn",
+    "PathColumn",
     "RunOrData",
     "RunOut",
     "SkipBadPictures",
     "Unlabeled",
+    "column_names",
     "load_pictures",
     "open_run_or_backbone",
 ]
@@ -56,17 +59,42 @@ Unlabeled = Annotated[
         "for a folder with all pictures directly in it.",
     ),
 ]
+PathColumn = Annotated[
+    str | None,
+    typer.Option("--path-column", help="Column of a table with the pictures. Default: path."),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option("--label-column", help="Column of a table with the classes. Default: label."),
+]
 SkipBadPictures = Annotated[
     bool,
     typer.Option("--skip-bad", help="Leave out pictures that cannot be read, and list them."),
 ]
 
 
-def load_pictures(data: str, display: Display, *, unlabeled: bool, skip_bad: bool) -> Dataset:
+def column_names(path: str | None, label: str | None) -> dict[str, str] | None:
+    """The columns of a table that --path-column and --label-column name.
+
+    >>> column_names("file", None)
+    {'path': 'file'}
+    """
+    given = {"path": path, "label": label}
+    return {name: column for name, column in given.items() if column is not None} or None
+
+
+def load_pictures(
+    data: str,
+    display: Display,
+    *,
+    unlabeled: bool,
+    skip_bad: bool,
+    columns: dict[str, str] | None = None,
+) -> Dataset:
     """The data set; skip_bad: without the pictures that cannot be read, which are listed."""
     from kinspace.data import check, drop_unreadable, load_dataset
 
-    dataset = load_dataset(data, labeled=False if unlabeled else None)
+    dataset = load_dataset(data, labeled=False if unlabeled else None, columns=columns)
     if not skip_bad:
         return dataset
     display.status("checking the pictures")
@@ -83,6 +111,7 @@ def open_run_or_backbone(  # noqa: PLR0913 - the options that several commands s
     weights: Path | None = None,
     out: Path | None = None,
     unlabeled: bool = False,
+    columns: dict[str, str] | None = None,
     skip_bad: bool = False,
     device: str | None = None,
 ) -> Run:
@@ -101,6 +130,7 @@ def open_run_or_backbone(  # noqa: PLR0913 - the options that several commands s
         out=out,
         weights=weights,
         labeled=False if unlabeled else None,
+        columns=columns,
         skip_bad=skip_bad,
         device=device,
         status=display.status,

@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["train_command"]
 
 Text = str | None
+WITH_RESUME = ("data", "resume", "final", "device", "workers", "quiet")
 ROWS = {"pixels": "raw pixels", "untrained": "untrained backbone", "final": "last step"}
 
 
 def train_command(  # noqa: PLR0913 - every option of the command is a parameter
+    ctx: typer.Context,
     data: Annotated[Text, typer.Argument(metavar="DATA", help=DATA)] = None,
     method: Method = "nra",
     loss: Annotated[Text, typer.Option(help="Replace the recipe's loss.")] = None,
@@ -76,6 +78,12 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         Path | None, typer.Option(help="Run folder. Default: runs/DATA-METHOD-NUMBER.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    final: Annotated[
+        bool,
+        typer.Option(
+            "--final", help="Then train on all classes too, in RUN/final: the model to use."
+        ),
+    ] = False,
     split: Split = None,
     seed: Seed = 0,
     device: Device = None,
@@ -121,14 +129,10 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         # an option that is not given does not undo a --set of its key
         model_keys = {key: value for key, value in model_keys.items() if value is not None}
         if resume is not None:
-            _refuse_with_resume(
-                {"--loss": loss, "--regularizer": regularizer, "--set": changes}
-                | {"--backbone": backbone, "--weights": weights, "--steps": steps}
-                | {"--freeze": freeze or None, "--budget": budget}
-                | {"--batch": batch, "--micro-batch": micro_batch, "--out": out}
-                | {"--split": split, "--precision": precision}
+            _refuse_with_resume(ctx)
+            run = resume_training(
+                resume, data, final=final, device=device, workers=workers, quiet=quiet
             )
-            run = resume_training(resume, data, device=device, workers=workers, quiet=quiet)
         elif data is None:
             raise ValueError("DATA: expected a folder, a table, an archive or a name")
         else:
@@ -142,6 +146,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                     regularizers=regularizer,
                 ),
                 out=out,
+                final=final,
                 micro_batch=micro_batch,
                 split=split,
                 seed=seed,
@@ -162,8 +167,15 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         print_results(run)
 
 
-def _refuse_with_resume(options: dict[str, Any]) -> None:
-    if given := [name for name, value in options.items() if value is not None]:
+def _refuse_with_resume(ctx: typer.Context) -> None:
+    """A ValueError for an option that a resumed run would not heed, whatever its value."""
+    given = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if parameter.name not in WITH_RESUME
+        and getattr(ctx.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
+    ]
+    if given:
         raise ValueError(
             f"--resume: continues the run with its own settings, got {', '.join(given)} too; leave "
             "that out, or start a new run"
@@ -193,6 +205,10 @@ def print_results(run: Run) -> None:
     if selection is not None and selection["trained"]:
         lines.append(selection["reason"])
     lines.append(f"run folder: {run.folder}")
+    if results.get("selected") and run.about["split"] != "all":
+        lines.append(
+            f"to train on the test classes too: kinspace train --resume {run.folder} --final"
+        )
     lines.append(f"next: kinspace index {run.folder}, then kinspace serve {run.folder}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from PIL import Image
 
 from kinspace._core.checks import first_few
-from kinspace.data.csv_table import read_table, require_files, table_dataset
+from kinspace.data.csv_table import Table, read_table, require_files, table_dataset
 from kinspace.data.dataset import Dataset, from_names, unlabeled
 from kinspace.data.folder import find_layout, is_ignored, part_name
 from kinspace.data.pictures import UnreadablePicture, decode, size_and_time
@@ -121,8 +121,13 @@ def is_archive(path: Path) -> bool:
     return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
 
 
-def from_archive(archive: str | Path, *, labeled: bool | None = None) -> Dataset:
-    """The pictures in an archive. labeled: as for `from_folder`.
+def from_archive(
+    archive: str | Path,
+    *,
+    labeled: bool | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Dataset:
+    """The pictures in an archive. labeled: as for `from_folder`; columns: as for `from_table`.
 
     >>> import io
     >>> from tempfile import TemporaryDirectory
@@ -145,7 +150,9 @@ def from_archive(archive: str | Path, *, labeled: bool | None = None) -> Dataset
             tables = _tables(list(members))
             if len(tables) == 1:
                 raw = read_member(opened, members[tables[0]])
-                return _from_table(archive, tables[0], raw, members, labeled=labeled)
+                where = f"{archive}/{tables[0]}"
+                table = read_table(raw, where=where, labeled=labeled, columns=columns)
+                return _from_table(archive, tables[0], table, members)
     except _BROKEN as error:
         raise ValueError(
             f"{archive}: expected a zip or tar archive, got one that cannot be read: {error}"
@@ -155,6 +162,8 @@ def from_archive(archive: str | Path, *, labeled: bool | None = None) -> Dataset
             f"{archive}: expected one table, got {len(tables)}: "
             f"{first_few([str(table) for table in tables])}; leave one in the archive"
         )
+    if columns:
+        raise ValueError(f"{archive}: expected a table in it, whose columns were given, got none")
     depth = _around(list(members))
     files = [PurePosixPath(*path.parts[depth:]) for path in members]
     below = [PurePosixPath(*path.parts[depth:]) for path in folders if len(path.parts) > depth]
@@ -215,13 +224,10 @@ def _tables(files: Sequence[PurePosixPath]) -> list[PurePosixPath]:
 def _from_table(
     archive: Path,
     member: PurePosixPath,
-    raw: bytes,
+    table: Table,
     members: Mapping[PurePosixPath, str],
-    *,
-    labeled: bool | None,
 ) -> Dataset:
     where = f"{archive}/{member}"
-    table = read_table(raw, where=where, labeled=labeled)
     paths = [PurePosixPath(posixpath.normpath(member.parent / path)) for path in table.paths]
     require_files([str(path) for path in paths if path not in members], len(paths), where)
     pictures = ArchivePictures(archive, [members[path] for path in paths])

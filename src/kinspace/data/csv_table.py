@@ -7,7 +7,8 @@
     others  (optional)   attributes: numbers from 0 to 1, or words, which become one column each,
                          "color=red"; an empty cell has 0 in all of them
 
-The names of the columns may be in any case and order. A picture is listed once. The delimiter is
+The names of the columns may be in any case and order, and `columns` says which are path and label
+where they have other names. A picture is listed once. The delimiter is
 a tab in a .tsv file; elsewhere whichever of comma, semicolon and tab is most frequent in the first
 line. Text is UTF-8, with or without a byte order mark, or UTF-16 with one.
 """
@@ -18,7 +19,7 @@ import codecs
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -58,12 +59,17 @@ class Table:
 
 
 def from_table(
-    file: str | Path, *, attributes: Sequence[str] | None = None, labeled: bool | None = None
+    file: str | Path,
+    *,
+    attributes: Sequence[str] | None = None,
+    labeled: bool | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Dataset:
     r"""The pictures listed in a table; see the module for its columns.
 
     attributes: the columns to take as attributes; by default all that are not path, label, split
-    or role. labeled: False: the column label is not read; True: it has to be there.
+    or role. labeled: False: the column label is not read; True: it has to be there. columns: the
+    names of the columns path and label in this table, {"path": "file", "label": "breed"}.
 
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image
@@ -80,7 +86,9 @@ def from_table(
         raw = file.read_bytes()
     except OSError as error:
         raise ValueError(f"{file}: expected a table, got {error.strerror!r}") from None
-    table = read_table(raw, where=str(file), attributes=attributes, labeled=labeled)
+    table = read_table(
+        raw, where=str(file), attributes=attributes, labeled=labeled, columns=columns
+    )
     paths = [file.parent / path for path in table.paths]
     require_files([str(path) for path in paths if not _is_there(path)], len(paths), str(file))
     return table_dataset(table, FilePictures(paths, root=file.parent), name=file.stem)
@@ -100,32 +108,34 @@ def read_table(
     where: str,
     attributes: Sequence[str] | None = None,
     labeled: bool | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Table:
-    r"""Read a table from bytes; `where` is its file's name.
+    r"""Read a table from bytes; `where` is its file's name. The others are as for `from_table`.
 
     >>> read_table(b"label;path;split\nluna;1.jpg;train\n", where="moths.csv")
     Table(paths=('1.jpg',), labels=('luna',), parts=('train',), attributes=None)
     """
-    columns = _columns(_text(raw, where), where)
+    renamed = columns or {}
+    cells = _renamed(_columns(_text(raw, where), where, renamed.values()), renamed, where)
     if labeled is None:  # a column "class" or "Label name" is more likely a mistake than none
-        labeled = set(columns) != {"path"}
+        labeled = set(cells) != {"path"}
     for name in ("path", "label") if labeled else ("path",):
-        _require_column(name, columns, where)
-        empty = [str(row) for row, cell in enumerate(columns[name], 1) if not cell]
+        _require_column(name, cells, where)
+        empty = [str(row) for row, cell in enumerate(cells[name], 1) if not cell]
         if empty:
             raise ValueError(
                 f"{where}: expected a {name} for every picture, got none for {len(empty)}: "
                 f"picture {first_few(empty)}"
             )
-    _check_repeats(columns["path"], where)
-    extra = [name for name in columns if name not in _KNOWN] if attributes is None else attributes
+    _check_repeats(cells["path"], where)
+    extra = [name for name in cells if name not in _KNOWN] if attributes is None else attributes
     for name in extra:
-        _require_column(name, columns, where)
+        _require_column(name, cells, where)
     return Table(
-        tuple(columns["path"]),
-        tuple(columns["label"]) if labeled else None,
-        _parts(columns, where),
-        parse_attributes({name: columns[name] for name in extra}, where=where),
+        tuple(cells["path"]),
+        tuple(cells["label"]) if labeled else None,
+        _parts(cells, where),
+        parse_attributes({name: cells[name] for name in extra}, where=where),
     )
 
 
@@ -159,8 +169,19 @@ def _text(raw: bytes, where: str) -> str:
         ) from None
 
 
-def _columns(text: str, where: str) -> dict[str, list[str]]:
-    """The cells of each column, by its name in lower case for the columns we know."""
+def _renamed(
+    found: dict[str, list[str]], names: Mapping[str, str], where: str
+) -> dict[str, list[str]]:
+    """The columns, where the table has other names for path and label."""
+    for name in names.values():
+        _require_column(name, found, where)
+    own = {there: ours for ours, there in names.items()}
+    replaced = {name for name in names if name not in own}  # a column "path" that is not the one
+    return {own.get(name, name): cells for name, cells in found.items() if name not in replaced}
+
+
+def _columns(text: str, where: str, given: Iterable[str]) -> dict[str, list[str]]:
+    """The cells of each column, by its name in lower case for those we know and were not given."""
     first = text.lstrip().partition("\n")[0]
     delimiter = "\t" if where.lower().endswith(".tsv") else max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -177,7 +198,11 @@ def _columns(text: str, where: str) -> dict[str, list[str]]:
             f"{where}: expected a line of column names and a line for each picture, "
             f"got {len(rows)} lines"
         )
-    header = [name.lower() if name.lower() in _KNOWN else name for name in rows[0][1]]
+    exact = set(given)
+    header = [
+        name.lower() if name.lower() in _KNOWN and name not in exact else name
+        for name in rows[0][1]
+    ]
     twice = [name for name, times in Counter(header).items() if times > 1 or not name]
     if twice:
         raise ValueError(f"{where}: expected a name of its own for each column, got {header}")

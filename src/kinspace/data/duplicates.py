@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["THUMBNAIL", "find_groups"]
+__all__ = ["THUMBNAIL", "find_groups", "matching_pairs"]
 
 THUMBNAIL = 16  # pixels a side
 MOST_DIFFERENCE = 8.0  # RMS over the thumbnail, in levels of 255
@@ -47,7 +47,7 @@ def find_groups(digests: list[bytes], thumbnails: NDArray[np.uint8]) -> list[lis
     for index, digest in enumerate(digests):
         parent[index] = first.setdefault(digest, index)
     kept = np.array(sorted(first.values()), dtype=np.int64)  # one of each content
-    for a, b in _matches(thumbnails[kept]):
+    for a, b in matching_pairs(thumbnails[kept]):
         one, other = sorted((root(int(kept[a])), root(int(kept[b]))))
         parent[other] = one
     groups: dict[int, list[int]] = {}
@@ -56,8 +56,13 @@ def find_groups(digests: list[bytes], thumbnails: NDArray[np.uint8]) -> list[lis
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _matches(thumbnails: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """Pairs of places whose thumbnails match."""
+def matching_pairs(thumbnails: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """Pairs of places whose thumbnails match.
+
+    >>> thumbnails = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
+    >>> list(matching_pairs(thumbnails[[0, 1, 0]]))
+    [(0, 2)]
+    """
     count = len(thumbnails)
     if count < 2:
         return

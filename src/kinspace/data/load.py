@@ -22,7 +22,10 @@ EXPECTED = (
 
 
 def load_dataset(
-    source: Dataset | Samples | str | os.PathLike[str], *, labeled: bool | None = None
+    source: Dataset | Samples | str | os.PathLike[str],
+    *,
+    labeled: bool | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Dataset:
     """Load a data set by its name or path, or wrap one that is loaded.
 
@@ -35,7 +38,8 @@ def load_dataset(
     a `Dataset`              is returned as it is
 
     labeled: False: without classes, so that folders may be nested in any way; None: a folder whose
-    pictures all lie directly in it, and a table of paths alone, have no classes.
+    pictures all lie directly in it, and a table of paths alone, have no classes. columns: the
+    columns of a table that are path and label, {"path": "file", "label": "breed"}.
 
     >>> len(load_dataset("digits"))
     1797
@@ -44,7 +48,7 @@ def load_dataset(
     ValueError: cannot open 'digit': no such file or folder; did you mean 'digits'? expected ...
     """
     if isinstance(source, (str, os.PathLike)):
-        found = _from_name(os.fspath(source), labeled)
+        found = _from_name(os.fspath(source), labeled, columns)
     elif isinstance(source, Dataset):
         found = source
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
@@ -59,14 +63,16 @@ def load_dataset(
     )
 
 
-def _from_name(text: str, labeled: bool | None) -> Dataset:
+def _from_name(text: str, labeled: bool | None, columns: Mapping[str, str] | None) -> Dataset:
+    path = Path(text).expanduser()
+    if columns and not path.is_file():
+        raise ValueError(f"columns: expected with a table, got them with {text!r}")
     if text.removesuffix(":") in BUILT_IN_SETS:
         return _built_in(text)
-    path = Path(text).expanduser()
     if path.is_dir():
         return from_folder(path, labeled=labeled)
     if path.exists():
-        return _from_file(path, labeled)
+        return _from_file(path, labeled, columns)
     standard = _standard_sets()
     name, colon, folder = text.partition(":")
     if colon and (name in standard or Path(folder).expanduser().is_dir()):
@@ -84,15 +90,15 @@ def _built_in(text: str) -> Dataset:
     return BUILT_IN_SETS[name]()
 
 
-def _from_file(path: Path, labeled: bool | None) -> Dataset:
+def _from_file(path: Path, labeled: bool | None, columns: Mapping[str, str] | None) -> Dataset:
     if path.suffix.lower() in (".csv", ".tsv"):
-        return from_table(path, labeled=labeled)
+        return from_table(path, labeled=labeled, columns=columns)
     try:
         archive = is_archive(path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     if archive:
-        return from_archive(path, labeled=labeled)
+        return from_archive(path, labeled=labeled, columns=columns)
     raise ValueError(f"cannot open {str(path)!r}: got a file of another kind; expected {EXPECTED}")
 
 

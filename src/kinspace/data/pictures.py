@@ -250,8 +250,10 @@ class PictureSubset:
         return self.whole.stamp(self.indices[index])
 
 
-def fingerprint(pictures: Pictures) -> str:
+def fingerprint(pictures: Pictures, *, times: bool = True) -> str:
     """A short text that changes with the pictures and with their order.
+
+    times: False: without the times of files, so that it stays when they are copied.
 
     Files: name, size and time of the last change of each. Archives: the names of the members, size
     and time of the archive. Arrays: the pixels.
@@ -263,5 +265,8 @@ def fingerprint(pictures: Pictures) -> str:
     """
     whole = hashlib.blake2b(digest_size=16)
     for index in range(len(pictures)):
-        whole.update(repr((pictures.name(index), pictures.stamp(index))).encode())
+        stamp = pictures.stamp(index)
+        if not times and isinstance(stamp, tuple):
+            stamp = stamp[0]
+        whole.update(repr((pictures.name(index), stamp)).encode())
     return whole.hexdigest()

@@ -18,6 +18,8 @@ from kinspace.data.in_memory import SampleInputs
 from kinspace.data.pictures import FilePictures, Pictures
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.summary import Evaluation, Status, summarize
+from kinspace.evaluation.thresholds import Thresholds, calibrate, held_out_rows
+from kinspace.inference.model import THRESHOLDS
 from kinspace.inference.run_embeddings import BASELINES, RunEmbeddings
 from kinspace.run import Run, Splits, open_run
 
@@ -55,6 +57,8 @@ class EvaluatedTables:
 
     tables: "test", and of a run "train", "validation" and the baselines. pictures: by part, in the
     order of the tables' rows; none for inputs that are no pictures. splits: the data of a run.
+    thresholds: those that decide whether a picture is of a known class: of the run's gallery, or
+    calibrated on its data. calibrated: the table of all pictures that they can be shown on.
     """
 
     evaluation: Evaluation
@@ -62,6 +66,8 @@ class EvaluatedTables:
     pictures: dict[str, Pictures] = field(default_factory=dict)
     run: Run | None = None
     splits: Splits | None = None
+    thresholds: Thresholds | None = None
+    calibrated: EmbeddingTable | None = None
 
     @property
     def test(self) -> EmbeddingTable:
@@ -105,8 +111,11 @@ def evaluate_tables(
         raise ValueError("DATA: expected with a run folder, got it with a table of vectors")
     table = source if isinstance(source, EmbeddingTable) else EmbeddingTable.load(source)
     name = "embeddings" if isinstance(source, EmbeddingTable) else Path(source).stem
-    found = summarize(table, **({"name": name} | given))
-    return EvaluatedTables(found, {"test": table}, files_of(table))
+    thresholds = calibrate(table)
+    found = summarize(table, thresholds=thresholds, **({"name": name} | given))
+    return EvaluatedTables(
+        found, {"test": table}, files_of(table), thresholds=thresholds, calibrated=table
+    )
 
 
 def names_a_run(source: object) -> TypeGuard[str | Path]:
@@ -131,8 +140,10 @@ def _evaluate_run(
         if getattr(splits, name) is not None:
             same = getattr(splits, name) is splits.test
             tables[name] = tables["test"] if same else made.table(name)
+    thresholds, calibrated = _thresholds(run, splits, made, tables["test"])
     found = summarize(
         tables["test"],
+        thresholds=thresholds,
         train=tables.get("train"),
         validation=tables.get("validation"),
         baselines={by: tables[by] for by in baselines},
@@ -145,7 +156,18 @@ def _evaluate_run(
     if not isinstance(splits.whole.pictures, SampleInputs):
         shown = splits.parts | {"test": splits.test}
         pictures = {name: part.pictures for name, part in shown.items()}
-    return EvaluatedTables(found, tables, pictures, run, splits)
+        pictures["all"] = splits.whole.pictures
+    return EvaluatedTables(found, tables, pictures, run, splits, thresholds, calibrated)
+
+
+def _thresholds(
+    run: Run, splits: Splits, made: RunEmbeddings, test: EmbeddingTable
+) -> tuple[Thresholds | None, EmbeddingTable]:
+    """The thresholds of the run's gallery, or as `kinspace index` would set them on this data."""
+    table = made.table("all") if splits.own else test
+    if splits.own and (file := run.folder / THRESHOLDS).exists():
+        return Thresholds.load(file), table
+    return calibrate(table, held_out_rows(table, run.trained_classes)), table
 
 
 def _of_training(run: Run) -> list[str]:

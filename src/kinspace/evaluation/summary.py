@@ -36,6 +36,7 @@ from kinspace.evaluation.shared_attributes import (
 )
 from kinspace.evaluation.significance import compare_queries
 from kinspace.evaluation.similarity import METRICS, vectors_of
+from kinspace.evaluation.thresholds import Thresholds, calibrate
 
 __all__ = ["MEASURES", "RANKS", "Evaluation", "Status", "plain", "summarize"]
 
@@ -81,6 +82,7 @@ class Evaluation:
     classification: dict[str, Any] | None
     verification: dict[str, Any] | None
     open_set: dict[str, Any] | None
+    decision: dict[str, Any] | None  # the thresholds that decide whether a picture is known
     geometry: dict[str, Any]
     gap: dict[str, Any] | None  # Recall@K on training classes and on test classes
     problems: dict[str, Any]  # suspect labels, duplicates, confused classes, hidden groups
@@ -119,6 +121,7 @@ def summarize(  # noqa: PLR0913 (an option each for what can be known of the tab
     device: str | torch.device | None = None,
     fmr: float = 1e-3,
     roles: Sequence[str] | None = None,
+    thresholds: Thresholds | None = None,
     status: Status = lambda text: None,
 ) -> Evaluation:
     """Measure the test table.
@@ -127,7 +130,9 @@ def summarize(  # noqa: PLR0913 (an option each for what can be known of the tab
     classes to choose thresholds on. baselines: the same test pictures embedded by something else.
     device: where to compute, by default the CPU. fmr: the false-match rate to choose the
     verification threshold for. roles: "query" or "gallery" for each test picture, if the data set
-    defines them; they are used for retrieval. status: called with a text at each step.
+    defines them; they are used for retrieval. thresholds: those that decide whether a picture is
+    of a known class; by default they are calibrated on the test table. status: called with a
+    text at each step.
 
     >>> rng = np.random.default_rng(0)
     >>> y = np.arange(80) % 8
@@ -163,11 +168,17 @@ def summarize(  # noqa: PLR0913 (an option each for what can be known of the tab
         classification=classified and sections.with_class_names(classified),
         verification=verified,
         open_set=opened,
+        decision=_decision(test, thresholds),
         geometry=sections.geometry(),
         gap=None if train is None else sections.gap(ranked, train),
         problems=sections.problems(train),
         notes=sections.notes,
     )
+
+
+def _decision(test: EmbeddingTable, thresholds: Thresholds | None) -> dict[str, Any] | None:
+    found = calibrate(test) if thresholds is None else thresholds
+    return None if found is None else found.to_dict()
 
 
 def _size(table: EmbeddingTable) -> dict[str, int]:

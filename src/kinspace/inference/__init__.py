@@ -1,21 +1,24 @@
 """A model in use: encode, search, classify, embed whole data sets, export to ONNX."""
 
+from kinspace.evaluation.thresholds import Thresholds, calibrate
 from kinspace.inference.dataset_embedding import embed_dataset, embed_to_file
+from kinspace.inference.gallery_additions import AddedPictures, add_pictures
 from kinspace.inference.model import EmbeddingModel, load
 from kinspace.inference.onnx import Exported, export_onnx, export_run
 from kinspace.inference.pretrained import pretrained_model, pretrained_run
 from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
-from kinspace.search.gallery import gallery_recall, index_run
-from kinspace.search.thresholds import Thresholds, calibrate
+from kinspace.search.gallery import gallery_recall, index_run, rebuild_index
 
 __all__ = [
     "UNKNOWN",
     "Added",
+    "AddedPictures",
     "EmbeddingModel",
     "Exported",
     "Neighbor",
     "Thresholds",
     "Verdict",
+    "add_pictures",
     "calibrate",
     "embed_dataset",
     "embed_to_file",
@@ -26,4 +29,5 @@ __all__ = [
     "load",
     "pretrained_model",
     "pretrained_run",
+    "rebuild_index",
 ]

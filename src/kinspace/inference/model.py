@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,14 @@ from kinspace._core.device import cpu_count, pick_device
 from kinspace._core.vectors import unit
 from kinspace.data.transforms import TransformSettings, eval_transform, square_transform
 from kinspace.embeddings import EmbeddingTable
+from kinspace.evaluation.class_evidence import CANDIDATES
+from kinspace.evaluation.thresholds import (
+    DEFAULT_STRANGERS,
+    FEWEST_CLASSES,
+    Thresholds,
+    calibrate,
+    held_out_rows,
+)
 from kinspace.inference.inputs import as_list, network_input
 from kinspace.models import make_embedder
 from kinspace.models.backbones import find_backbone
@@ -32,13 +40,14 @@ from kinspace.models.inference_network import inference_network
 from kinspace.models.weights import take_weights
 from kinspace.run import Run, open_run
 from kinspace.search import Index, Where
-from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
+from kinspace.search.class_votes import Added, Neighbor, Verdict, decide, nearest_class
 from kinspace.search.gallery import FILE, Gallery
-from kinspace.search.thresholds import Thresholds
 from kinspace.training.embedding import mean_over_views
 from kinspace.training.run_folder import read_checkpoint
 
-__all__ = ["EmbeddingModel", "chosen_weights", "load", "load_module", "open_model"]
+__all__ = ["THRESHOLDS", "EmbeddingModel", "chosen_weights", "load", "load_module", "open_model"]
+
+THRESHOLDS = "thresholds.json"
 
 
 @dataclass(eq=False, repr=False)
@@ -132,6 +141,7 @@ class EmbeddingModel:
         *,
         batch_size: int = 64,
         device: str | torch.device | None = None,
+        truncate_dim: int | None = None,
         progress: bool = False,
     ) -> NDArray[np.float32]:
         """Vectors of length 1, float32 (pictures, dim), of one picture or many.
@@ -156,7 +166,8 @@ class EmbeddingModel:
                 _stacked(list(readers.map(lambda image: network_input(image, transform), some)))
                 for some in _batches(asked, batch_size, progress)
             )
-            return np.concatenate(list(self.embed_batches(batches, pictures=len(asked))))
+            found = np.concatenate(list(self.embed_batches(batches, pictures=len(asked))))
+        return found if truncate_dim is None else truncated(found, truncate_dim)
 
     def embed_inputs(self, inputs: Tensor) -> Tensor:
         """Vectors of length 1 of a batch that `transform` made, on the device.
@@ -208,45 +219,121 @@ class EmbeddingModel:
         vectors = None if self.settings is None else _as_vectors(given)
         return self.encode(given) if vectors is None else unit(vectors).numpy()
 
-    def search(self, image: Any, k: int = 10, *, where: Where | None = None) -> list[Neighbor]:
+    def same(self, a: Any, b: Any, *, strangers: float | None = None) -> NDArray[np.bool_]:
+        """Whether each of `a` and each of `b` are of one class, (a, b), by their cosine alone.
+
+        a, b: as for `similarity`. strangers: the share of the pairs of two classes that may be
+        taken for one; None: the dial of the thresholds.
+
+        >>> model.same("a.jpg", ["b.jpg", "c.jpg"])  # doctest: +SKIP
+        array([[ True, False]])
+        """
+        limit = self._calibrated().at(strangers).cosine
+        found: NDArray[np.bool_] = self.similarity(a, b) >= limit
+        return found
+
+    def _calibrated(self) -> Thresholds:
+        if self.thresholds is None:
+            raise ValueError(
+                f"{self.where}: expected thresholds, got none; they need {FEWEST_CLASSES} classes "
+                f"in the gallery, and are set by: kinspace index {self.where}"
+            )
+        return self.thresholds
+
+    def calibrate(self, strangers: float | None = None) -> Thresholds | None:
+        """Set the thresholds on the gallery as it is now; None where it has too few classes.
+
+        They are set on the classes that the network was not trained on, each left out of the
+        gallery in turn; where these are too few, on all. strangers: the dial, the share of
+        strangers that may get through; None: as before. To be called after many pictures or
+        classes were added; `save_gallery` makes it lasting.
+        """
+        if strangers is None:
+            strangers = DEFAULT_STRANGERS if self.thresholds is None else self.thresholds.strangers
+        trained = frozenset() if self.folder is None else self.run.trained_classes
+        held_out = held_out_rows(self.table, trained)
+        self.thresholds = calibrate(self.table, held_out, strangers=strangers)
+        return self.thresholds
+
+    def search(
+        self,
+        image: Any,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        strangers: float | None = None,
+    ) -> list[Neighbor]:
         """The k pictures of the gallery nearest to one picture, nearest first.
 
         where: only among those that fit, {"class": "luna"} or {"class": ["io", "luna"],
-        "striped": True}.
+        "striped": True}. strangers: the dial, as for `classify`, which decides `Neighbor.same`.
         """
-        return self.near(self._one(image), k, where=where)
+        return self.near(self._one(image), k, where=where, strangers=strangers)
 
     def neighbors(self, picture: str | int, k: int = 10) -> list[Neighbor]:
-        """The k other pictures nearest to one of the gallery, by its id or row."""
-        row = self._gallery().row_of(picture)
-        found = self.near(self.table.vectors[row], k + 1)
-        return [neighbor for neighbor in found if neighbor.row != row][:k]
+        """The k other pictures nearest to one of the gallery, by its id or row.
+
+        `same` says whether they have its label.
+        """
+        gallery = self._gallery()
+        row, labels = gallery.row_of(picture), gallery.table.labels
+        found = gallery.near(self.table.vectors[row], k + 1)
+        return [
+            each if labels is None else replace(each, same=each.label == labels[row])
+            for each in found
+            if each.row != row
+        ][:k]
 
     def near(
-        self, vector: NDArray[Any], k: int = 10, *, where: Where | None = None
+        self,
+        vector: NDArray[Any],
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        strangers: float | None = None,
     ) -> list[Neighbor]:
-        """The k pictures of the gallery nearest to a vector (dim,)."""
-        same = None if self.thresholds is None else self.thresholds.same
-        return self._gallery().near(vector, k, where, same)
+        """The k pictures of the gallery nearest to a vector (dim,).
 
-    def classify(self, image: Any, k: int = 10) -> Verdict:
+        Of a longer vector than the gallery has only the first numbers count.
+        """
+        gallery = self._gallery()
+        vector = self._as_in_gallery(np.asarray(vector)[None])[0]
+        if self.thresholds is None or gallery.table.labels is None:
+            return gallery.near(vector, k, where)
+        verdict = self.classify_vector(vector, k, strangers=strangers)
+        if where is None:
+            return list(verdict.neighbors)
+        return [
+            replace(each, same=each.class_name == verdict.class_name)
+            for each in gallery.near(vector, k, where)
+        ]
+
+    def classify(self, image: Any, k: int = 10, *, strangers: float | None = None) -> Verdict:
         """The class of one picture, or "unknown".
 
-        By soft votes of its k nearest, or of the clusters of the gallery's classes where the run
-        was trained with clusters (Magnet). Unknown where not even the nearest picture is as similar
-        as the threshold `known`; without thresholds nothing is unknown.
-        """
-        return self.classify_vector(self._one(image), k)
+        The class is that of the most evidence: its nearest pictures, at most five, are the most
+        similar on average; a picture that is in the gallery is of its class. Where the run was
+        trained with clusters (Magnet), those of the gallery's classes find it. It does not depend
+        on k, the number of neighbors in the answer.
 
-    def classify_vector(self, vector: NDArray[Any], k: int = 10) -> Verdict:
+        strangers: the dial, from 0.001 (strict) to 0.5 (lenient): the share of pictures of classes
+        that the gallery does not have which may get a class. None: that of the thresholds. Without
+        thresholds nothing is unknown.
+        """
+        return self.classify_vector(self._one(image), k, strangers=strangers)
+
+    def classify_vector(
+        self, vector: NDArray[Any], k: int = 10, *, strangers: float | None = None
+    ) -> Verdict:
         """The same of a vector (dim,), as `encode` makes them."""
         gallery = self._gallery()
-        near = self.near(vector, k)
-        index = self.about["recipe"].get("index")
-        best, share = gallery.soft_knn(near) if index is None else gallery.knc(vector, index)
-        limit = None if self.thresholds is None else self.thresholds.known
-        known = limit is None or near[0].similarity >= limit
-        return Verdict(best if known else UNKNOWN, share, best, near[0].similarity, tuple(near))
+        vector = self._as_in_gallery(np.asarray(vector)[None])[0]
+        near = gallery.near(vector, max(checks.integer("k", k, at_least=1), CANDIDATES))
+        index, chosen = self.about["recipe"].get("index"), None
+        if index is not None:
+            chosen, _ = gallery.knc(vector, index)
+        verdict = decide(near, gallery.class_sizes, self.thresholds, strangers, chosen=chosen)
+        return replace(verdict, neighbors=verdict.neighbors[:k])
 
     def add(self, images: Any, labels: str | Sequence[str] | None = None) -> list[Added]:
         """Put pictures into the gallery, of new classes too, without training.
@@ -262,17 +349,52 @@ class EmbeddingModel:
             str(Path(image).absolute()) if isinstance(image, (str, Path)) else None
             for image in asked
         ]
-        limit = None if self.thresholds is None else self.thresholds.known
         if self.gallery is None and self.folder is None:
             first = Gallery.of_pictures(self.encode(asked), names, paths, device=self.device)
             self.gallery = first
             counts = Counter(names or ())
             return [Added(name, n, True, None, None, None) for name, n in counts.items()]
-        return self._gallery().add(self.encode(asked), names, paths, limit)
+        vectors = self._as_in_gallery(self.encode(asked))
+        return self._gallery().add(vectors, names, paths, self.thresholds)
+
+    def nearest_classes(
+        self, before: EmbeddingTable, vectors: NDArray[Any], names: Sequence[str]
+    ) -> tuple[Added, ...]:
+        """What vectors with class names add to a gallery, by class; see `Added`."""
+        classes = np.array(names)
+        return tuple(
+            nearest_class(before, name, vectors[classes == name], self.thresholds)
+            for name in dict.fromkeys(names)
+        )
+
+    def remove(self, pictures: Sequence[str | int]) -> int:
+        """Take pictures out of the gallery, by id, row or file; returns how many there were."""
+        return self._gallery().remove(self._gallery().find(pictures))
+
+    def relabel(self, pictures: Sequence[str | int], class_name: str) -> int:
+        """Give pictures of the gallery another class, or a new one; returns how many changed."""
+        return self._gallery().relabel(self._gallery().find(pictures), class_name)
 
     def save_gallery(self) -> None:
-        """Write the gallery to the run folder as one file, with what its journal has."""
+        """Write the gallery to the run folder as one file, with what its journal has.
+
+        Its thresholds are written too.
+        """
         self._gallery().save(self.run.folder)
+        self.save_thresholds()
+
+    def save_thresholds(self) -> None:
+        """Write the thresholds to the run folder, or remove the file where there are none."""
+        file = self.run.folder / THRESHOLDS
+        if self.thresholds is None:
+            file.unlink(missing_ok=True)
+        else:
+            self.thresholds.save(file)
+
+    def _as_in_gallery(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """The vectors, truncated where those of the gallery are."""
+        dim = self.table.dim
+        return truncated(vectors, dim) if vectors.shape[1] > dim else vectors
 
     def _one(self, image: Any) -> NDArray[np.float32]:
         vectors = self.encode(image)
@@ -327,7 +449,11 @@ def load(
 
 
 def open_model(
-    run: Run, device: str | torch.device | None = None, module: nn.Module | None = None
+    run: Run,
+    device: str | torch.device | None = None,
+    module: nn.Module | None = None,
+    *,
+    with_gallery: bool = True,
 ) -> EmbeddingModel:
     """What `Run.model` returns."""
     about, folder, place = run.about, run.folder, pick_device(device)
@@ -338,7 +464,7 @@ def open_model(
             settings = TransformSettings.from_dict(about["transform"])
         except (ValueError, TypeError) as error:
             raise ValueError(f"{folder / 'run.json'}: transform: {error}") from None
-    thresholds = folder / "threshold.json"
+    thresholds = folder / THRESHOLDS
     return EmbeddingModel(
         folder,
         module,
@@ -346,7 +472,7 @@ def open_model(
         settings,
         place,
         Thresholds.load(thresholds) if thresholds.exists() else None,
-        Gallery.load(folder, place) if (folder / FILE).exists() else None,
+        Gallery.load(folder, place) if with_gallery and (folder / FILE).exists() else None,
         about["recipe"].get("test", {}).get("views", 1),
     )
 
@@ -410,6 +536,16 @@ def _as_vectors(given: Any) -> Tensor | None:
     if not vectors.is_floating_point() or vectors.ndim not in (1, 2):
         return None
     return vectors.detach().cpu().float().reshape(-1, vectors.shape[-1])
+
+
+def truncated(vectors: NDArray[Any], dim: int) -> NDArray[np.float32]:
+    """The first `dim` numbers of each vector, at length 1.
+
+    >>> truncated(np.array([[3.0, 4.0, 12.0]]), 2)
+    array([[0.6, 0.8]], dtype=float32)
+    """
+    found: NDArray[np.float32] = EmbeddingTable(vectors).truncated(dim).vectors.astype(np.float32)
+    return found
 
 
 def _stacked(inputs: list[Tensor]) -> Tensor:

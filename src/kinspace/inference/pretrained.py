@@ -66,6 +66,7 @@ def pretrained_run(  # noqa: PLR0913 - the options of --backbone
     out: str | Path | None = None,
     weights: str | Path | None = None,
     labeled: bool | None = None,
+    columns: Mapping[str, str] | None = None,
     skip_bad: bool = False,
     workers: int | None = None,
     device: str | None = None,
@@ -78,7 +79,7 @@ def pretrained_run(  # noqa: PLR0913 - the options of --backbone
     set needs no classes. A folder of an earlier call with the same data, backbone and pictures is
     returned as it is.
 
-    data: as for `load_dataset`; labeled too. out: the run folder; by default the first
+    data: as for `load_dataset`; labeled and columns too. out: the run folder; by default the first
     runs/DATA-BACKBONE-NUMBER that is free or of an earlier call. weights: a safetensors file in
     place of the backbone's pretrained weights. skip_bad: leave out pictures that cannot be read.
     workers: processes that read pictures; None: by the machine. progress: called with the pictures
@@ -88,11 +89,12 @@ def pretrained_run(  # noqa: PLR0913 - the options of --backbone
     >>> run.model().encode("a.jpg").shape  # doctest: +SKIP
     (1, 1280)
     """
-    dataset = load_dataset(data, labeled=labeled)
+    dataset = load_dataset(data, labeled=labeled, columns=columns)
     settings = RunSettings(device=device, skip_bad=skip_bad, workers=workers)
     made_of = {
         "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
         "labeled": dataset.labeled,
+        "columns": None if columns is None else dict(columns),
         "split": UNTRAINED,
         "backbone": backbone,
         "weights": None if weights is None else _file_stamp(Path(weights)),
@@ -146,6 +148,7 @@ def _write(
     dataset, transform = parts.train.dataset, parts.train.settings
     about = {
         **made_of,
+        "working_folder": str(Path.cwd()),
         "classes": {"test": list(dataset.class_names)},
         "pictures": {"test": len(dataset)},
         "skipped": [list(bad) for bad in parts.skipped],

@@ -21,6 +21,8 @@ problems, 1936; the shrinkage s as in Friedman, Regularized discriminant analysi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -48,11 +50,10 @@ def whitening_projection(
     1.3
     """
     labels = checks.labels(features, labels)
-    whitening, _, x = _whitening(features, labels, dim, shrinkage)
+    root, _, x = _inverse_root(features, labels, dim, shrinkage)
     middle = x.mean(0)
-    whitened = (x - middle) @ whitening
-    _, directions = torch.linalg.eigh(whitened.T @ whitened)  # the smallest variance first
-    return _scaled(directions.flip(1)[:, :dim].T @ whitening.T, x, middle, features.dtype)
+    directions, _ = _directions(root(x - middle), dim)
+    return _scaled(root(directions), x, middle, features.dtype)
 
 
 @torch.no_grad()
@@ -70,18 +71,26 @@ def lda_projection(
     """
     labels = checks.labels(features, labels)
     checks.number("rest", rest, at_least=0)
-    whitening, means, x = _whitening(features, labels, dim, shrinkage)
+    root, means, x = _inverse_root(features, labels, dim, shrinkage)
     middle = means.mean(0)
-    _, spread, directions = torch.linalg.svd((means - middle) @ whitening, full_matrices=True)
+    directions, spread = _directions(root(means - middle), dim)
     apart = int((spread > 1e-6 * spread.max()).sum())
     directions[apart:] *= rest
-    return _scaled(directions[:dim] @ whitening.T, x, middle, features.dtype)
+    return _scaled(root(directions), x, middle, features.dtype)
 
 
-def _whitening(
+def _inverse_root(
     features: Tensor, labels: Tensor, dim: int, shrinkage: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """S^(-1/2), but for a rotation behind it; the class means; the features in float64."""
+) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
+    """Rows times S^(-1/2) as a function; the class means; the features in float64.
+
+    S_w has at most as many directions V of variance l_k as there are samples; in all others S is
+    the constant s tr(S_w)/d = c. Where there are fewer samples than features,
+
+        y S^(-1/2) = y / sqrt(c) + y V diag(1 / sqrt((1 - s) l_k + c) - 1 / sqrt(c)) V^T
+
+    takes O(N^2 d) in place of O(d^3): of 500 samples with 2,560 features a hundredth.
+    """
     count = features.shape[1]
     if not 1 <= checks.integer("dim", dim, at_least=1) <= count:
         raise ValueError(f"dim: expected at most the {count} features, got {dim}")
@@ -90,14 +99,49 @@ def _whitening(
     x = features.double()
     found, places = labels.unique(return_inverse=True)
     means, _ = class_means(x, places, len(found))
-    within = x - means[places]
-    covariance = within.T @ within / max(len(x) - len(found), 1)
-    even = covariance.diagonal().mean()
+    within = (x - means[places]) / max(len(x) - len(found), 1) ** 0.5
+    even = within.square().sum() / count
     if not even > 0:
         raise ValueError("labels: expected classes of two or more different samples, got none")
-    covariance = torch.lerp(covariance, even * torch.eye(count).to(covariance), shrinkage)
-    values, vectors = torch.linalg.eigh(covariance)
-    return vectors * values.rsqrt(), means, x
+    constant = shrinkage * even
+    values, directions = _principal(within)
+    vectors, elsewhere = directions.T, constant.rsqrt()  # (features, directions)
+    more = torch.lerp(values, even, shrinkage).rsqrt() - elsewhere
+
+    def root(y: Tensor) -> Tensor:
+        rooted: Tensor = y * elsewhere + (y @ vectors * more) @ vectors.T
+        return rooted
+
+    return root, means, x
+
+
+def _principal(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The eigenvalues above 0 of rows^T rows, descending, and their directions (some, features)."""
+    if len(rows) < rows.shape[1]:  # those of rows rows^T, which is smaller
+        values, vectors = torch.linalg.eigh(rows @ rows.T)
+        directions = (vectors.T @ rows) * values.clamp(min=1e-300).rsqrt()[:, None]
+    else:
+        values, vectors = torch.linalg.eigh(rows.T @ rows)
+        directions = vectors.T
+    kept = (values > 1e-12 * values[-1]).nonzero()[:, 0].flip(0)
+    return values[kept], directions[kept]
+
+
+def _directions(rows: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Orthogonal directions (dim, features) and how far the rows are spread in each, descending.
+
+    Where the rows have fewer directions, any others follow, with a spread of 0.
+    """
+    count = rows.shape[1]
+    values, found = _principal(rows)
+    spread, found = values[:dim].sqrt(), found[:dim]
+    if len(found) < dim:
+        generator = torch.Generator().manual_seed(0)
+        others = torch.randn(count, dim - len(found), generator=generator, dtype=rows.dtype)
+        both = torch.cat([found.T, others.to(rows.device)], 1)
+        found = torch.cat([found, torch.linalg.qr(both)[0].T[len(found) :]])
+        spread = torch.cat([spread, spread.new_zeros(dim - len(spread))])
+    return found, spread
 
 
 def _scaled(weight: Tensor, x: Tensor, middle: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

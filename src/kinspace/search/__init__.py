@@ -1,15 +1,17 @@
 """Search: indexes of vectors (exact, faiss, Milvus), the gallery of a run, and thresholds."""
 
+from kinspace.evaluation.thresholds import Thresholds, calibrate
+from kinspace.search.compact import CompactIndex
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex
-from kinspace.search.gallery import INDEXES, Gallery
+from kinspace.search.gallery import INDEXES, Gallery, open_gallery
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.reranked import Reranked
-from kinspace.search.thresholds import Thresholds, calibrate
 
 __all__ = [
     "INDEXES",
+    "CompactIndex",
     "ExactIndex",
     "FaissIndex",
     "Gallery",
@@ -19,5 +21,6 @@ __all__ = [
     "Thresholds",
     "Where",
     "calibrate",
+    "open_gallery",
     "recall_against_exact",
 ]

@@ -1,16 +1,19 @@
 """Answers of a gallery: neighbors, the class of a picture, and the class nearest to another.
 
-    soft kNN  votes exp(-d^2 / (2 variance)) of the nearest pictures; d^2 = 2 - 2 cosine
-    kNC       the same votes of the nearest clusters of all classes (Magnet, Eq. 6)
+The class is that of the most evidence (`kinspace.evaluation.class_evidence`), or for a run with
+clusters the one found by
+
+    kNC  votes exp(-d^2 / (2 variance)) of the nearest clusters of all classes (Magnet, Eq. 6)
 
 variance is that of the gallery, sum |x - mean|^2 / (pictures - 1), around the mean of each
-picture's class or cluster. Clusters are computed from the gallery, so that added classes have some.
+picture's cluster. Clusters are computed from the gallery, so that added classes have some. Whether
+the class is close enough to be it, the thresholds decide (`kinspace.evaluation.thresholds`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinspace._core.class_index import class_means
 from kinspace.clustering import class_kmeans
 from kinspace.embeddings import EmbeddingTable
+from kinspace.evaluation.class_evidence import CANDIDATES, class_evidence
 from kinspace.evaluation.classification import knc_scores
+from kinspace.evaluation.thresholds import Thresholds
 
 __all__ = [
     "UNKNOWN",
@@ -29,21 +33,22 @@ __all__ = [
     "ClusterClassifier",
     "Neighbor",
     "Verdict",
-    "class_variance",
+    "decide",
     "nearest_class",
-    "soft_knn",
 ]
 
 UNKNOWN = "unknown"
 BELOW_ALL = -2.0  # lower than every cosine
 BLOCK = 2**22  # cosines computed at a time
+SHOWN = 8  # nearest pictures that are counted for the evidence in words
 
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A picture of the gallery. same: similarity reaches the threshold `same`; None without one.
+    """A picture of the gallery.
 
-    Without classes in the gallery, label is -1 and class_name "".
+    same: whether the query is taken to be of its class; None where that is not decided, without
+    thresholds. Without classes in the gallery, label is -1 and class_name "".
     """
 
     row: int
@@ -59,15 +64,46 @@ class Neighbor:
 class Verdict:
     """The class of a picture, or "unknown".
 
-    confidence: the share of the votes for the first class, `best`. similarity: the cosine to the
-    nearest picture, which decides whether the class is known.
+    best: the class of the most evidence, which class_name is too if the picture is known.
+    confidence: the calibrated probability that best is right, if strangers are as frequent as
+    pictures of known classes. strangers: the share of strangers that look at least as much like a
+    class; the picture is known if it is at most that of the dial. Both are None without thresholds,
+    and then every picture is known. similarity: the cosine to the nearest picture. exact: whether
+    that is the same picture, which decides alone. agreeing: how many of the nearest pictures, and
+    of how many, are of the class `best`.
     """
 
     class_name: str
-    confidence: float
     best: str
+    known: bool
+    confidence: float | None
+    strangers: float | None
     similarity: float
+    exact: bool
+    agreeing: tuple[int, int]
     neighbors: tuple[Neighbor, ...]
+
+    @property
+    def evidence(self) -> str:
+        """Why, in words."""
+        count, among = self.agreeing
+        near = f"{count} of the nearest {among} are {self.best}"
+        if self.exact:
+            return "the gallery has this very picture"
+        if self.confidence is None or self.strangers is None:
+            return f"{near}; not calibrated"
+        if self.known:
+            return f"{self.confidence:.0%} sure; {near}"
+        many = f"{max(1, round(100 * self.strangers))} of 100"
+        return (
+            f"most like {self.best}, {self.confidence:.0%} sure; {near}, but "
+            f"{many if self.strangers <= 0.5 else 'more than half of'} strangers look as much like "
+            "a class"
+        )
+
+    def __str__(self) -> str:
+        """The answer with its evidence."""
+        return f"{self.class_name}: {self.evidence}"
 
 
 @dataclass(frozen=True)
@@ -75,8 +111,8 @@ class Added:
     """The pictures added to one class, and the other class nearest to them.
 
     similarity: the median over the added pictures of their cosine to the nearest picture of that
-    other class. confusable: it reaches the threshold `known`, so that at least half of them would
-    count as known by that class; None without a threshold.
+    other class. confusable: at least half of them would be named after another class; None without
+    thresholds.
     """
 
     class_name: str
@@ -87,15 +123,57 @@ class Added:
     confusable: bool | None
 
 
-def class_variance(table: EmbeddingTable) -> float:
-    """Mean squared distance of the vectors to the mean of their class.
+def decide(
+    near: Sequence[Neighbor],
+    sizes: NDArray[np.int64],
+    thresholds: Thresholds | None,
+    strangers: float | None = None,
+    *,
+    chosen: int | None = None,
+) -> Verdict:
+    """The class of a picture from its nearest pictures, of which all are the verdict's neighbors.
 
-    >>> class_variance(EmbeddingTable(np.array([[0.0], [2.0], [9.0]]), [0, 0, 1]))
-    1.0
+    sizes: pictures of each class. strangers: the dial, by default that of the thresholds. chosen:
+    the class by other means, where it is among those of the neighbors.
+
+    >>> io = Neighbor(0, "a.jpg", None, "io", 0, 0.9, None)
+    >>> luna = Neighbor(1, "b.jpg", None, "luna", 1, 0.1, None)
+    >>> print(decide([io, luna], np.array([1, 1]), None))
+    io: 1 of the nearest 2 are io; not calibrated
     """
-    vectors, labels = _labeled(table)
-    means, _ = class_means(vectors.double(), labels, int(labels.max()) + 1)
-    return _variance(vectors, means[labels])
+    if not near:
+        raise ValueError("classify: expected pictures in the gallery, got none")
+    limit = None if thresholds is None else thresholds.at(strangers)
+    found = class_evidence(
+        np.array([[each.similarity for each in near]]),
+        np.array([[each.label for each in near]]),
+        sizes,
+        chosen=chosen,
+    )
+    best = next(each.class_name for each in near if each.label == found.labels[0])
+    exact = bool(found.exact[0])
+    known, confidence, share = True, None, None
+    if thresholds is not None and limit is not None:
+        confidence = float(thresholds.confidence(found)[0])
+        share = 0.0 if exact else thresholds.strangers_at(confidence)
+        known = exact or confidence >= limit.confidence
+        confidence = max(confidence, limit.confidence) if exact else confidence
+    shown = near[:SHOWN]
+    neighbors = tuple(
+        replace(each, same=None if limit is None else known and each.class_name == best)
+        for each in near
+    )
+    return Verdict(
+        best if known else UNKNOWN,
+        best,
+        known,
+        confidence,
+        share,
+        near[0].similarity,
+        exact,
+        (sum(each.class_name == best for each in shown), len(shown)),
+        neighbors,
+    )
 
 
 def _variance(vectors: Tensor, means: Tensor) -> float:
@@ -106,23 +184,6 @@ def _labeled(table: EmbeddingTable) -> tuple[Tensor, Tensor]:
     if table.labels is None:
         raise ValueError("classify: expected a gallery with classes, got one without")
     return torch.from_numpy(table.vectors), torch.from_numpy(table.labels)
-
-
-def soft_knn(near: Sequence[Neighbor], variance: float) -> tuple[str, float]:
-    """The class with the most votes of these neighbors, and its share; the nearest comes first.
-
-    >>> io = Neighbor(0, "a.jpg", None, "io", 0, 0.9, None)
-    >>> luna = Neighbor(1, "b.jpg", None, "luna", 1, 0.1, None)
-    >>> soft_knn([io, luna], variance=0.1)[0]
-    'io'
-    """
-    votes: dict[str, float] = {}
-    for neighbor in near:
-        gap = neighbor.similarity - near[0].similarity  # half the gap of the squared distances
-        vote = float(np.exp(gap / variance)) if variance else float(gap == 0)
-        votes[neighbor.class_name] = votes.get(neighbor.class_name, 0.0) + vote
-    best = max(votes, key=lambda name: votes[name])
-    return best, votes[best] / sum(votes.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,27 +219,29 @@ class ClusterClassifier:
 
 
 def nearest_class(
-    table: EmbeddingTable, name: str, vectors: NDArray[Any], limit: float | None
+    table: EmbeddingTable, name: str, vectors: NDArray[Any], thresholds: Thresholds | None
 ) -> Added:
-    """The class of a table that is nearest to vectors of length 1 of the class `name`.
-
-    limit: classes as similar as this are confusable; see `Added`.
-    """
+    """The class of a table that is nearest to vectors of length 1 of the class `name`."""
     assert table.labels is not None
     assert table.class_names is not None
     new = name not in table.class_names
-    nearest = torch.full((len(vectors), len(table.class_names)), BELOW_ALL)
-    step = max(1, BLOCK // len(table))
-    others, owners = torch.from_numpy(table.vectors).float(), torch.from_numpy(table.labels)
-    for at in range(0, len(vectors), step):
-        cosines = torch.from_numpy(vectors[at : at + step]).float() @ others.T
-        nearest[at : at + step].scatter_reduce_(1, owners.expand_as(cosines), cosines, "amax")
-    median = nearest.quantile(0.5, dim=0)
-    if not new:
-        median[table.class_names.index(name)] = BELOW_ALL
-    best = int(median.argmax())
-    value = float(median[best])
-    if value == BELOW_ALL:  # no other class
+    others = table if new else table.select(table.labels != table.class_names.index(name))
+    if not len(others):
         return Added(name, len(vectors), new, None, None, None)
-    confusable = None if limit is None else value >= limit
-    return Added(name, len(vectors), new, table.class_names[best], value, confusable)
+    assert others.labels is not None
+    nearest = torch.full((len(vectors), len(table.class_names)), BELOW_ALL)
+    step = max(1, BLOCK // len(others))
+    rows, owners = torch.from_numpy(others.vectors).float(), torch.from_numpy(others.labels)
+    sizes, named = np.bincount(others.labels), 0
+    for at in range(0, len(vectors), step):
+        cosines = torch.from_numpy(vectors[at : at + step]).float() @ rows.T
+        nearest[at : at + step].scatter_reduce_(1, owners.expand_as(cosines), cosines, "amax")
+        near = cosines.topk(min(CANDIDATES, len(others)), dim=1)
+        found = class_evidence(near.values.numpy(), owners[near.indices].numpy(), sizes)
+        if thresholds is not None:
+            accepted = thresholds.confidence(found) >= thresholds.at().confidence
+            named += int((accepted | found.exact).sum())
+    median = nearest.quantile(0.5, dim=0)
+    best = int(median.argmax())
+    confusable = None if thresholds is None else 2 * named >= len(vectors)
+    return Added(name, len(vectors), new, table.class_names[best], float(median[best]), confusable)

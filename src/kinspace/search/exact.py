@@ -80,8 +80,6 @@ class ExactIndex:
     ) -> None:
         """Add vectors; a vector whose id is in the index replaces the old one."""
         more, columns = check_rows(self._dim, vectors, ids, labels, attributes, device=self._device)
-        if not len(columns):
-            return
         with self._lock:
             before = self._pending[-1][1] if self._pending else self._stored.columns
             before.check_appendable(columns)
@@ -179,6 +177,8 @@ class _Stored:
             last = total - 1 - np.unique(backwards, return_index=True)[1]
             place = torch.from_numpy(last).to(merged.device)
             return _Stored.of(merged[place], columns.select(last))
+        if not count and len(vectors) == 1:  # a tensor of ours (`unit_vectors`): not copied
+            return _Stored.of(vectors[0], columns)
         buffer = self.buffer
         if len(buffer) < total:
             spare = total // GROWTH if count else 0  # of what is added once, none
@@ -195,7 +195,11 @@ class _Stored:
 
 
 def _lengths(vectors: Tensor) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
+    """In float64, block by block: a copy of all in float64 is twice the vectors."""
+    lengths = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
+    for at in range(0, len(vectors), BLOCK["cpu"]):
+        part = vectors[at : at + BLOCK["cpu"]]
+        lengths[at : at + len(part)] = torch.linalg.vector_norm(part, dim=1, dtype=torch.float64)
     return lengths
 
 

@@ -92,8 +92,6 @@ class FaissIndex:
         """Add vectors; a vector whose id is in the index replaces the old one."""
         rows, columns = check_rows(self._dim, vectors, ids, labels, attributes)
         more = rows.numpy()
-        if not len(more):
-            return
         with self._lock.writing():
             appended = self._columns.append(columns)
             if self._index is None:

@@ -18,16 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from kinspace._core import checks
-from kinspace.data.splits import hold_out_classes
 from kinspace.embeddings import EmbeddingTable, unique_names
+from kinspace.evaluation.thresholds import DEFAULT_STRANGERS, Thresholds
 from kinspace.run import PARTS, Run, Splits, open_run
-from kinspace.search.class_votes import (
-    Added,
-    ClusterClassifier,
-    Neighbor,
-    nearest_class,
-    soft_knn,
-)
+from kinspace.search.class_votes import Added, ClusterClassifier, Neighbor, nearest_class
+from kinspace.search.compact import PRECISIONS, CompactIndex
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex, check_training_size
 from kinspace.search.gallery_files import FILE, GalleryFiles, Snapshot, new_generation
@@ -36,7 +31,6 @@ from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.milvus_client import check_server
 from kinspace.search.reranked import Reranked
-from kinspace.search.thresholds import calibrate
 
 if TYPE_CHECKING:
     from kinspace.inference.model import EmbeddingModel
@@ -49,6 +43,8 @@ __all__ = [
     "check_index",
     "gallery_recall",
     "index_run",
+    "open_gallery",
+    "rebuild_index",
 ]
 
 INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
@@ -57,14 +53,15 @@ INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
     "milvus": MilvusIndex,
 }
 
-FEWEST_CLASSES = 4  # to set thresholds on half of them
 ATTEMPTS = 5  # of a search or a load, while other threads and processes change the gallery
+FACTORS = {"int8": 4, "binary": 20}  # candidates per result
 JOURNAL = 2**24  # bytes: a journal longer than this, and than the gallery, is taken into it
 
 
 class IndexOptions(TypedDict, total=False):
-    """Options of an index: `kind` of faiss; `uri`, `name`, `token`, `index_type` of Milvus."""
+    """`precision` of the exact index; `kind` of faiss; `uri`, `name`, `index_type` of Milvus."""
 
+    precision: str
     kind: str
     effort: int
     uri: str | Path
@@ -91,6 +88,7 @@ class Gallery:
         self, table: EmbeddingTable, *, device: str | torch.device = "cpu", backend: str = "exact"
     ) -> None:
         self.backend = backend
+        self.precision = "float32"  # of the vectors of an exact index
         self._rows = GalleryRows.of(table)
         self._device = device
         self._index: Index | None = None
@@ -123,7 +121,7 @@ class Gallery:
         if index is None:
             with self._changing:
                 if self._index is None:
-                    made = ExactIndex(self.table.dim, device=self._device)
+                    made = self._new_exact_index()
                     _put(made, self._rows, self._rows.keys)
                     self._index = made
                 index = self._index
@@ -145,9 +143,18 @@ class Gallery:
             elif backend == "milvus":
                 index = _new_milvus_index(folder, self.table.dim, given)
             else:
-                index = ExactIndex(self.table.dim, device=self._device, **given)
+                _check_precision(given)
+                self.precision = given.get("precision", "float32")
+                index = self._new_exact_index()
             _put(index, self._rows, self._rows.keys)
             self._index, self.backend = index, backend
+
+    def _new_exact_index(self) -> Index:
+        """An empty one; compact vectors are re-ranked with the table."""
+        if self.precision == "float32":
+            return ExactIndex(self.table.dim, device=self._device)
+        compact = CompactIndex(self.table.dim, self.precision)
+        return Reranked(compact, self._vectors_of, factor=FACTORS[self.precision])
 
     def _with_full_vectors(self, index: Index) -> Index:
         """An index of compressed vectors re-ranked with the table; any other index unchanged."""
@@ -171,9 +178,8 @@ class Gallery:
         vector: NDArray[Any],
         k: int,
         where: Where | None = None,
-        same: float | None = None,
     ) -> list[Neighbor]:
-        """The k rows nearest to a vector. same: the threshold for two pictures of one class."""
+        """The k rows nearest to a vector."""
         by_label = None if where is None else self._with_labels(where)
         query, asked = np.asarray(vector)[None], k
         for _ in range(ATTEMPTS):
@@ -185,7 +191,7 @@ class Gallery:
                 break
             asked = k + 2 * gone
         found = [
-            _neighbor(state.table, row, cosine, same)
+            _neighbor(state.table, row, cosine)
             for row, cosine in zip(rows.tolist(), cosines[0].tolist(), strict=True)
             if row >= 0
         ]
@@ -207,32 +213,31 @@ class Gallery:
     def _filters(self) -> Mapping[str, str]:
         return {name: name for name in ("label", *self.table.attribute_names)}
 
-    def soft_knn(self, near: Sequence[Neighbor]) -> tuple[str, float]:
-        """The class with the most votes of the neighbors, and its share."""
-        return soft_knn(near, self._rows.variance)
+    @property
+    def class_sizes(self) -> NDArray[np.int64]:
+        """Pictures of each class, (classes,); a ValueError for a gallery without classes."""
+        return self._rows.class_sizes
 
-    def knc(self, vector: NDArray[Any], options: Mapping[str, Any]) -> tuple[str, float]:
-        """The class by the nearest clusters, and its probability; options: recipe.index."""
+    def knc(self, vector: NDArray[Any], options: Mapping[str, Any]) -> tuple[int, float]:
+        """The label by the nearest clusters, and its probability; options: recipe.index."""
         rows, known = self._rows, self._clusters
         if known is None or known[0] is not rows:
             known = (rows, ClusterClassifier.fit(rows.table, options))
             self._clusters = known
-        label, share = known[1].classify(vector)
-        return rows.table.class_name(label), share
+        return known[1].classify(vector)
 
     def add(
         self,
         vectors: NDArray[Any],
         names: Sequence[str] | None,
         paths: Sequence[str | None],
-        limit: float | None,
+        thresholds: Thresholds | None,
         ids: Sequence[str] | None = None,
     ) -> list[Added]:
         """Add rows with class names; returns what was added to each class.
 
-        names: None for a gallery without classes. limit: the threshold `known`, from which on two
-        classes are confusable. ids: by default the names of the files; one that is taken is
-        numbered.
+        names: None for a gallery without classes. thresholds: decide whether a class is confusable
+        with another. ids: by default the names of the files; one that is taken is numbered.
         """
         with self._changes("adding pictures"):
             before = self.table
@@ -247,13 +252,35 @@ class Gallery:
             if names is None and before.labels is not None:
                 raise ValueError("labels: expected a class name for each picture, got none")
             added = [
-                nearest_class(before, name, vectors[[each == name for each in names or ()]], limit)
+                nearest_class(
+                    before, name, vectors[[each == name for each in names or ()]], thresholds
+                )
                 for name in dict.fromkeys(names or ())
             ]
-            more = _new_rows(vectors, names, paths, before, ids)
-            start = self._rows.next_key
-            self._make(Change("add", np.arange(start, start + len(more)), more))
+            self.append(_new_rows(vectors, names, paths, ids))
         return added
+
+    def append(self, table: EmbeddingTable) -> None:
+        """Add the rows of a table; ids that are taken are numbered, other attributes left out."""
+        with self._changes("adding pictures"):
+            start, known = self._rows.next_key, self.table
+            columns: NDArray[Any] | None = None
+            if known.attribute_names:
+                columns = np.zeros((len(table), len(known.attribute_names)), np.float32)
+                for place, name in enumerate(known.attribute_names):
+                    if name in table.attribute_names and table.attributes is not None:
+                        columns[:, place] = table.attributes[:, table.attribute_names.index(name)]
+            paths = table.paths
+            if paths is None and known.paths is not None:
+                paths = ("",) * len(table)
+            more = replace(
+                table,
+                ids=tuple(unique_names(table.ids, known.ids)),
+                paths=paths,
+                attributes=columns,
+                attribute_names=known.attribute_names,
+            )
+            self._make(Change("add", np.arange(start, start + len(more)), more))
 
     def remove(self, pictures: Sequence[str | int]) -> int:
         """Remove rows by id or row; returns how many there were. One has to stay."""
@@ -273,6 +300,30 @@ class Gallery:
                 self._make(Change("relabel", changed, class_name=class_name))
         return len(changed)
 
+    def find(self, pictures: Sequence[str | int] = (), class_name: str | None = None) -> list[str]:
+        """The ids of pictures, given their ids, rows or files, and of all pictures of a class.
+
+        >>> table = EmbeddingTable(np.eye(2), [0, 1], ids=("a", "b"), class_names=("io", "luna"))
+        >>> Gallery(table).find([1], "luna")
+        ['b']
+        """
+        table = self.table
+        rows = set[int]()
+        if class_name is not None:
+            names = {name: label for label, name in enumerate(table.class_names or ())}
+            label = checks.lookup("class", class_name, names)
+            assert table.labels is not None
+            rows |= set(np.flatnonzero(table.labels == label).tolist())
+        files: dict[str, int] = {}
+        for picture in pictures:
+            if isinstance(picture, str) and picture not in self._rows.row_of_id:
+                files = files or {path: row for row, path in enumerate(table.paths or ()) if path}
+                if (path := str(Path(picture).absolute())) in files:
+                    rows.add(files[path])
+                    continue
+            rows.add(self.row_of(picture))
+        return [table.ids[row] for row in sorted(rows)]
+
     def _keys_of(self, pictures: Sequence[str | int]) -> NDArray[np.int64]:
         rows = sorted({self.row_of(picture) for picture in pictures})
         return self._rows.keys[np.array(rows, np.int64)]
@@ -290,20 +341,22 @@ class Gallery:
 
     def _make(self, change: Change) -> None:
         """Make a change: first in the journal, then in the rows and the index."""
-        before, after, index = self._rows, self._rows.after(change), self.index
+        before, after, index = self._rows, self._rows.after(change), self._index
         if self._files is not None:
             journal, start = self._files.journal(self._generation), self._journaled
             self._journaled = journal.append(change.arrays())
         try:
             self._rows = after  # before the index, whose keys have to be known
-            _put(index, after, change.keys)
+            if index is not None:  # an exact one is built when it is first searched
+                _put(index, after, change.keys)
         except BaseException:
             self._rows = before
             if self._files is not None:
                 journal.cut(start)
                 self._journaled = start
             with suppress(ValueError, OSError):  # the first error is the one to know of
-                _put(index, before, change.keys)
+                if index is not None:
+                    _put(index, before, change.keys)
             raise
         if self._files is not None and self._journaled > max(JOURNAL, self._files.size()):
             self.save(self._files.folder)
@@ -322,7 +375,7 @@ class Gallery:
         assert self._files is not None
         if self._files.generation() != self._generation:
             fresh = Gallery.load(self._files.folder, self._device)
-            for name in ("_rows", "backend", "_generation", "_journaled"):
+            for name in ("_rows", "backend", "precision", "_generation", "_journaled"):
                 setattr(self, name, getattr(fresh, name))
             # an index of compressed vectors asks this gallery for its rows, not the fresh one
             self._index = fresh._index and self._with_full_vectors(_plain(fresh._index))
@@ -365,6 +418,8 @@ class Gallery:
             if isinstance(index, MilvusIndex):
                 index.wait_until_indexed()
                 address = index.address(folder)
+            elif self.backend == "exact":
+                address = {} if self.precision == "float32" else {"precision": self.precision}
             elif self.backend == "faiss":
                 address = {"file": files.faiss_name(generation)}
                 self.index.save(folder / address["file"])
@@ -375,13 +430,15 @@ class Gallery:
                 index.finish_publish()
 
     @staticmethod
-    def load(folder: Path, device: str | torch.device = "cpu") -> Gallery:
-        """The gallery in a run folder."""
+    def load(
+        folder: Path, device: str | torch.device = "cpu", *, with_index: bool = True
+    ) -> Gallery:
+        """The gallery in a run folder. with_index: False: only the rows, to build another index."""
         files = GalleryFiles(folder)
         for _ in range(ATTEMPTS):
             read = files.read()
             try:
-                gallery = Gallery._opened(files, read, device)
+                gallery = Gallery._opened(files, read, device, with_index=with_index)
             except ValueError:
                 if files.generation() == read.generation:
                     raise
@@ -392,19 +449,38 @@ class Gallery:
         raise ValueError(f"{folder}: expected a gallery, got one that changes all the time")
 
     @staticmethod
-    def _opened(files: GalleryFiles, read: Snapshot, device: str | torch.device) -> Gallery:
+    def _opened(
+        files: GalleryFiles, read: Snapshot, device: str | torch.device, *, with_index: bool
+    ) -> Gallery:
         gallery = Gallery(read.rows.table, device=device, backend=read.backend)
         gallery._rows, gallery._files = read.rows, files
         gallery._generation = read.generation
+        gallery.precision = read.address.get("precision", "float32")
+        _check_precision({"precision": gallery.precision})
         checks.lookup("index", read.backend, INDEXES)
-        if read.backend == "faiss":
+        if read.backend == "faiss" and with_index:
             index = FaissIndex.load(files.folder / read.address["file"])
             _check_size(index, read, files)
             gallery._index = gallery._with_full_vectors(index)
         gallery._replay(shared=False)
-        if read.backend == "milvus":
+        if read.backend == "milvus" and with_index:
             gallery._index = _opened_milvus(files, read, gallery)
         return gallery
+
+
+def open_gallery(run: Run | str | Path) -> Gallery:
+    """The gallery of a run without its network, to look at and to change.
+
+    >>> open_gallery("runs/moths-nra-1").remove(["io/3.jpg"])  # doctest: +SKIP
+    1
+    """
+    run = run if isinstance(run, Run) else open_run(run)
+    if not run.indexed:
+        raise ValueError(
+            f"{run.folder}: expected a gallery, got none; make one with: kinspace index "
+            f"{run.folder}"
+        )
+    return Gallery.load(run.folder)
 
 
 def _put(index: Index, rows: GalleryRows, keys: NDArray[np.int64]) -> None:
@@ -477,7 +553,7 @@ def _has(index: MilvusIndex, rows: GalleryRows, keys: NDArray[np.int64]) -> bool
     return index.labels_of(keys) == wanted
 
 
-def _neighbor(table: EmbeddingTable, row: int, cosine: float, same: float | None) -> Neighbor:
+def _neighbor(table: EmbeddingTable, row: int, cosine: float) -> Neighbor:
     label = -1 if table.labels is None else int(table.labels[row])
     return Neighbor(
         row,
@@ -486,7 +562,7 @@ def _neighbor(table: EmbeddingTable, row: int, cosine: float, same: float | None
         table.class_name(label) if label >= 0 else "",
         label,
         cosine,
-        None if same is None else cosine >= same,
+        None,
     )
 
 
@@ -494,22 +570,16 @@ def _new_rows(
     vectors: NDArray[Any],
     names: Sequence[str] | None,
     paths: Sequence[str | None],
-    before: EmbeddingTable | None = None,
     ids: Sequence[str] | None = None,
 ) -> EmbeddingTable:
     """Rows to add to a table, or the first ones."""
     classes = tuple(dict.fromkeys(names or ()))
-    taken = () if before is None else before.ids
-    no_paths = not any(paths) and (before is None or before.paths is None)
-    attributes = () if before is None else before.attribute_names
     return EmbeddingTable(
         vectors,
         None if names is None else np.array([classes.index(name) for name in names]),
-        tuple(unique_names(ids or (Path(p).name if p else "added" for p in paths), taken)),
-        None if no_paths else tuple(path or "" for path in paths),
-        np.zeros((len(vectors), len(attributes)), np.float32) if attributes else None,
-        attributes,
-        None if names is None else classes,
+        tuple(unique_names(ids or (Path(p).name if p else "added" for p in paths))),
+        tuple(path or "" for path in paths) if any(paths) else None,
+        class_names=None if names is None else classes,
     )
 
 
@@ -524,10 +594,46 @@ def check_index(backend: str, options: Mapping[str, Any], count: int) -> None:
     use kind 'hnsw' or the exact search, which is fast for so few
     """
     checks.lookup("index", backend, INDEXES)
+    if backend == "exact":
+        _check_precision(options)
     if backend == "faiss":
         check_training_size(FaissIndex(1, **options).kind, count)
     if backend == "milvus" and "://" in str(options.get("uri", "")):
         check_server(str(options["uri"]), options.get("name"), options.get("token"))
+
+
+def _check_precision(options: Mapping[str, Any]) -> None:
+    if unknown := options.keys() - {"precision"}:
+        raise ValueError(f"{min(unknown)}: expected with another index than the exact one")
+    checks.choice("precision", options.get("precision", "float32"), PRECISIONS)
+
+
+def rebuild_index(
+    run: Run | str | Path,
+    *,
+    backend: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    device: str | torch.device | None = None,
+) -> EmbeddingModel:
+    """Build the index of a run's gallery anew from its vectors; nothing is embedded.
+
+    Everything that was added stays. backend, options: one of INDEXES, and the options of its class;
+    by default the kind of index that the gallery has.
+    """
+    run = run if isinstance(run, Run) else open_run(run)
+    with GalleryFiles(run.folder).lock("kinspace index --rebuild"):
+        model = run.model(device, with_gallery=False)
+        gallery = Gallery.load(run.folder, model.device, with_index=False)
+        given: dict[str, Any] = {**(options or {})}
+        if backend is None:
+            backend = gallery.backend
+            if backend == "exact":
+                given = {"precision": gallery.precision, **given}
+        check_index(backend, given, len(gallery.table))
+        gallery.build(run.folder, backend, **given)
+        gallery.save(run.folder)
+        model.gallery = gallery
+    return model
 
 
 def _new_milvus_index(folder: Path, dim: int, options: Mapping[str, Any]) -> MilvusIndex:
@@ -547,38 +653,48 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     backend: str = "exact",
     options: Mapping[str, Any] | None = None,
     device: str | torch.device | None = None,
+    replace_gallery: bool = False,
+    truncate_dim: int | None = None,
     batch_size: int = 64,
     workers: int = 0,
+    strangers: float = DEFAULT_STRANGERS,
     progress: Callable[[int, int], object] | None = None,
 ) -> EmbeddingModel:
     """Make a data set the gallery of a run: table, thresholds and index go to the run folder.
 
     data: by default what the run was trained and tested on. Each of its pictures has the attribute
-    part=train, part=validation or part=test, and the thresholds are set on the validation classes;
-    without training (`pretrained_run`) on half of the classes, drawn at random.
-    Of other data only the table and the index are made; thresholds that are there stay.
-    backend, options: one of INDEXES, and the options of its class. batch_size, workers: for reading
-    other data; the run's own is taken from `Run.embeddings`.
+    part=train, part=validation or part=test. strangers: the dial of the thresholds, which are set
+    on the classes that the model was not trained on (`EmbeddingModel.calibrate`).
+    backend, options: one of INDEXES, and the options of its class. replace_gallery: a gallery that
+    is there is replaced, with all that was added to it; without that it is an error. truncate_dim:
+    keep the first so many numbers of each vector; queries are truncated alike. batch_size,
+    workers: for reading other data; the run's own is taken from `Run.embeddings`.
     """
     from kinspace.inference.dataset_embedding import embed_dataset
     from kinspace.inference.run_embeddings import RunEmbeddings
 
     run = run if isinstance(run, Run) else open_run(run)
     with GalleryFiles(run.folder).lock("kinspace index"):
-        model, splits = run.model(device), run.splits(data)
+        if run.indexed and not replace_gallery:
+            raise ValueError(
+                f"{run.folder}: has a gallery; add pictures to it (kinspace add {run.folder} "
+                f"DATA), build its index anew (kinspace index {run.folder} --rebuild), or replace "
+                "it and all that was added to it: --replace"
+            )
+        model, splits = run.model(device, with_gallery=False), run.splits(data)
         check_index(backend, options or {}, len(splits.whole))
         if splits.own:
             tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
             table = _with_parts(tables.table("all"), splits)
-            if (masks := _calibration(run, table, splits)) is not None:
-                model.thresholds = calibrate(table, *masks)
-                model.thresholds.save(run.folder / "threshold.json")
         else:
             table = embed_dataset(
                 model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
             )
+        if truncate_dim is not None:
+            table = table.truncated(truncate_dim)
         model.gallery = Gallery(table, device=model.device)
-        if backend != "exact":
+        model.calibrate(strangers)
+        if backend != "exact" or options:
             model.gallery.build(run.folder, backend, **(options or {}))
         model.save_gallery()
     return model
@@ -607,21 +723,3 @@ def _with_parts(table: EmbeddingTable, splits: Splits) -> EmbeddingTable:
         attributes=columns if before is None else np.concatenate([before, columns], 1),
         attribute_names=(*table.attribute_names, *(f"part={name}" for name in PARTS)),
     )
-
-
-def _calibration(
-    run: Run, table: EmbeddingTable, splits: Splits
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-    """The rows to set the thresholds on and to try them on: of other classes, none trained on."""
-    if splits.validation is not None:
-        return _of_part(table, "validation"), _of_part(table, "test")
-    if run.trained or splits.whole.num_classes < FEWEST_CLASSES:
-        return None
-    held_out = hold_out_classes(splits.whole, 0.5, seed=run.about["seed"]).assignment.numpy() > 0
-    return held_out, ~held_out
-
-
-def _of_part(table: EmbeddingTable, name: str) -> NDArray[np.bool_]:
-    assert table.attributes is not None
-    rows: NDArray[np.bool_] = table.attributes[:, table.attribute_names.index(f"part={name}")] == 1
-    return rows

@@ -164,7 +164,7 @@ class GalleryFiles:
         old = [self.folder / name for name in (OLD_FILE, *OLD_FILES.values())]
         for path in [*(path for path in found if path.name not in kept), *old]:
             path.unlink(missing_ok=True)
-        for names in ("gallery.npz.*", "search-*", "threshold.json.*"):
+        for names in ("gallery.npz.*", "search-*", "thresholds.json.*"):
             clear_parts(self.folder, names)
 
     def size(self) -> int:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from kinspace._table_files import table_of
 from kinspace.embeddings import EmbeddingTable
-from kinspace.search.class_votes import class_variance
 
 __all__ = ["Change", "GalleryRows"]
 
@@ -119,9 +118,11 @@ class GalleryRows:
         return {name: row for row, name in enumerate(self.table.ids)}
 
     @cached_property
-    def variance(self) -> float:
-        """`class_variance` of the table."""
-        return class_variance(self.table)
+    def class_sizes(self) -> NDArray[np.int64]:
+        """Pictures of each class, (classes,); a ValueError for rows without classes."""
+        if self.table.labels is None:
+            raise ValueError("classify: expected a gallery with classes, got one without")
+        return np.bincount(self.table.labels, minlength=len(self.table.class_names or ()))
 
 
 def _relabeled(table: EmbeddingTable, chosen: NDArray[np.bool_], name: str) -> EmbeddingTable:

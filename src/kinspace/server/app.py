@@ -53,6 +53,10 @@ LOG = logging.getLogger("kinspace.server")
 
 Picture = Annotated[UploadFile, File(description="JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.")]
 K_HELP = "Number of neighbors, 1 to 100."
+STRANGERS_HELP = (
+    "Share of pictures of classes the gallery does not have that may get a class: 0.001 (strict) "
+    "to 0.5 (lenient). Default: that of the gallery."
+)
 FILTER_HELP = 'JSON: {"class": "io"}, {"class": ["io", "luna"], "striped": true}.'
 
 
@@ -122,11 +126,13 @@ def _add_search_routes(app: FastAPI, service: Service) -> None:
         picture: Picture,
         k: Annotated[int, Form(description=K_HELP)] = 10,
         filter: Annotated[str, Form(description=FILTER_HELP)] = "",  # noqa: A002
+        strangers: Annotated[float | None, Form(description=STRANGERS_HELP)] = None,
     ) -> Any:
         """The pictures of the gallery nearest to an uploaded one, and its class."""
         k, where = service.parse_query(k, filter)
+        service.check_strangers(strangers)
         return await service.respond_to_picture(
-            picture, lambda vector: queries.search(service.model, vector, k, where)
+            picture, lambda vector: queries.search(service.model, vector, k, where, strangers)
         )
 
     @uploads.post("/api/encode")

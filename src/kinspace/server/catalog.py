@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from kinspace.data.dataset import natural_order
 from kinspace.embeddings import EmbeddingTable
+from kinspace.evaluation.thresholds import no_thresholds
 from kinspace.inference import EmbeddingModel
 
 __all__ = ["about", "classes", "map_points", "pictures", "to_json"]
@@ -29,7 +29,8 @@ def about(model: EmbeddingModel) -> dict[str, Any]:
         "data": str(model.about.get("data", "")).rpartition("/")[2],
         "pictures": len(table),
         "dim": table.dim,
-        "thresholds": None if model.thresholds is None else asdict(model.thresholds),
+        "thresholds": None if model.thresholds is None else model.thresholds.to_dict(),
+        "uncalibrated": no_thresholds(table) if model.thresholds is None else None,
         "trained": model.folder is not None and model.run.trained,
         "backbone": _backbone(model),
         "results": _results(model),

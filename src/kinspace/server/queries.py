@@ -4,50 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference import EmbeddingModel, Neighbor, Thresholds, Verdict
+from kinspace.inference import EmbeddingModel, Neighbor, Verdict
 from kinspace.search import Where
 
-__all__ = ["KINDS", "match_kind", "neighbors", "parse_filter", "search"]
-
-KINDS = ("unknown", "not sure", "same kind")
-
-
-def match_kind(similarity: float, thresholds: Thresholds | None) -> str | None:
-    """What a similarity means; None without thresholds.
-
-    "same kind" at or above both thresholds, "not sure" between them, "unknown" below. `known` is
-    for the nearest of many pictures, `same` for a pair, so that one may be reached without the
-    other.
-
-    >>> limits = Thresholds(same=0.6, fmr=0.01, tmr=0.9, classes=5, pictures=50, known=0.8)
-    >>> [match_kind(cosine, limits) for cosine in (0.9, 0.7, 0.1)]
-    ['same kind', 'not sure', 'unknown']
-    """
-    if thresholds is None:
-        return None
-    limits = [thresholds.same]
-    if thresholds.known is not None:
-        limits.append(thresholds.known)
-    return KINDS[(similarity >= max(limits)) + (similarity >= min(limits))]
+__all__ = ["neighbors", "parse_filter", "search"]
 
 
 def search(
-    model: EmbeddingModel, vector: NDArray[Any], k: int, where: Where | None = None
+    model: EmbeddingModel,
+    vector: NDArray[Any],
+    k: int,
+    where: Where | None = None,
+    strangers: float | None = None,
 ) -> dict[str, Any]:
     """The nearest pictures of a vector and its class. The filter does not act on the class."""
     if model.table.labels is None:
-        return {
-            "verdict": None,
-            "neighbors": _neighbors_json(model, model.near(vector, k, where=where)),
-        }
-    verdict = model.classify_vector(vector, k)
-    near = verdict.neighbors if where is None else model.near(vector, k, where=where)
-    return {"verdict": _verdict_json(model, verdict), "neighbors": _neighbors_json(model, near)}
+        return {"verdict": None, "neighbors": _neighbors_json(model.near(vector, k, where=where))}
+    verdict = model.classify_vector(vector, k, strangers=strangers)
+    near: Sequence[Neighbor] = verdict.neighbors
+    if where is not None:
+        near = model.near(vector, k, where=where, strangers=strangers)
+    return {"verdict": _verdict_json(verdict), "neighbors": _neighbors_json(near)}
 
 
 def neighbors(
@@ -55,29 +38,42 @@ def neighbors(
 ) -> list[dict[str, Any]]:
     """The nearest other pictures of a row of the gallery."""
     near = model.near(model.table.vectors[row], k + 1, where=where)
-    return _neighbors_json(model, [each for each in near if each.row != row][:k])
+    labels = model.table.labels
+    return _neighbors_json(
+        [
+            each if labels is None else replace(each, same=each.label == labels[row])
+            for each in near
+            if each.row != row
+        ][:k]
+    )
 
 
-def _neighbors_json(model: EmbeddingModel, near: Sequence[Neighbor]) -> list[dict[str, Any]]:
+def _neighbors_json(near: Sequence[Neighbor]) -> list[dict[str, Any]]:
     return [
         {
             "row": each.row,
             "id": each.id,
             "class": each.class_name,
             "similarity": round(each.similarity, 6),
-            "kind": match_kind(each.similarity, model.thresholds),
+            "same": None if each.same is None else bool(each.same),
         }
         for each in near
     ]
 
 
-def _verdict_json(model: EmbeddingModel, verdict: Verdict) -> dict[str, Any]:
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    confidence, strangers = verdict.confidence, verdict.strangers
     return {
         "class": verdict.class_name,
         "best": verdict.best,
-        "confidence": round(verdict.confidence, 6),
+        "known": verdict.known,
+        "confidence": None if confidence is None else round(confidence, 6),
+        "strangers": None if strangers is None else round(strangers, 6),
         "similarity": round(verdict.similarity, 6),
-        "kind": match_kind(verdict.similarity, model.thresholds),
+        "exact": verdict.exact,
+        "agreeing": list(verdict.agreeing),
+        "evidence": verdict.evidence,
+        "text": str(verdict),
     }
 
 

@@ -108,6 +108,14 @@ class Service:
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
 
+    def check_strangers(self, strangers: float | None) -> None:
+        """Raise an HTTPException for an invalid position of the dial."""
+        if self.model.thresholds is not None:
+            try:
+                self.model.thresholds.at(strangers)
+            except ValueError as error:
+                raise HTTPException(400, str(error)) from None
+
 
 def queue_full_error() -> HTTPException:
     """The response while all slots of the queue are in use."""

@@ -22,7 +22,6 @@ from kinspace.server import catalog
 from kinspace.server.gallery_map import gallery_positions
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.launcher import report_missing_pictures
-from kinspace.server.queries import KINDS, match_kind
 from kinspace.web import map_script
 
 __all__ = ["write_site"]
@@ -89,20 +88,13 @@ def _folder(folder: Path) -> Path:
 
 
 def _neighbors(model: EmbeddingModel, k: int) -> dict[str, Any]:
-    """The k nearest other rows of each row, cosines in thousandths, and indices into KINDS."""
+    """The k nearest other rows of each row, and cosines in thousandths."""
     if len(model.table) < 2:
-        return {"rows": [[]], "cosines": [[]], "kinds": None}
+        return {"rows": [[]], "cosines": [[]]}
     vectors = torch.from_numpy(model.table.vectors).to(model.device)
     cosines, rows = nearest(vectors, k)
-    kinds = None
-    if model.thresholds is not None:
-        digits = {name: str(i) for i, name in enumerate(KINDS)}
-        kinds = [
-            "".join(digits[str(match_kind(each, model.thresholds))] for each in row)
-            for row in cosines.tolist()
-        ]
     thousandths = (cosines * 1000).round().int()
-    return {"rows": rows.tolist(), "cosines": thousandths.tolist(), "kinds": kinds}
+    return {"rows": rows.tolist(), "cosines": thousandths.tolist()}
 
 
 def _write(path: Path, text: str) -> None:

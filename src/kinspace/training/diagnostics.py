@@ -61,15 +61,16 @@ def batch_statistics(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dic
 class Diagnostics:
     """Checks each row of metrics; gives each warning once.
 
+    memory: what it remembers of earlier rows, JSON's types, for a checkpoint.
+
     >>> diagnostics = Diagnostics(nn.Identity())
     >>> [diagnostics.check({"cosine": 0.9995, "norm": 1.0, "loss": 1.0}) for _ in range(6)][-2]
     ['the embeddings have collapsed: two samples have a mean cosine of 0.9995; ...']
     """
 
-    def __init__(self, loss: nn.Module) -> None:
+    def __init__(self, loss: nn.Module, memory: dict[str, Any] | None = None) -> None:
         self._stuck_value = _collapsed_loss(loss)
-        self._first_norm: float | None = None
-        self._counts: dict[str, int] = {}
+        self._memory: dict[str, Any] = {} if memory is None else memory
 
     def check(self, row: Mapping[str, Any]) -> list[str]:
         """The warnings that are due after this row."""
@@ -98,14 +99,15 @@ class Diagnostics:
                 "with a softmax"
             )
         norm = row.get("norm", 1.0)
-        self._first_norm = self._first_norm or norm
-        if norm > 100 * self._first_norm:
+        first = self._memory["first_norm"] = self._memory.get("first_norm") or norm
+        if norm > 100 * first:
             found["norms"] = (
-                f"the embeddings' norm has grown from {self._first_norm:.3g} to {norm:.3g}; lower "
+                f"the embeddings' norm has grown from {first:.3g} to {norm:.3g}; lower "
                 "the learning rate or raise norm_weight"
             )
-        self._counts = {name: self._counts.get(name, 0) + 1 for name in found}
-        return [text for name, text in found.items() if self._counts[name] == _PATIENCE]
+        before = self._memory.get("counts", {})
+        counts = self._memory["counts"] = {name: before.get(name, 0) + 1 for name in found}
+        return [text for name, text in found.items() if counts[name] == _PATIENCE]
 
 
 def _collapsed_loss(loss: nn.Module) -> float | None:

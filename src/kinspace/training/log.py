@@ -11,6 +11,7 @@ import json
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -27,6 +28,7 @@ __all__ = [
     "MetricsFile",
     "NoProgress",
     "NotFinite",
+    "OneBar",
     "PlainProgress",
     "Progress",
     "ProgressBar",
@@ -34,6 +36,8 @@ __all__ = [
     "require_tensorboard",
     "tensorboard_writer",
 ]
+
+RECENT = 30  # rows that the speed is taken from
 
 Row = Mapping[str, Any]
 
@@ -67,6 +71,20 @@ class LossWindow:
         """Add the loss of a step by its parts, and the samples of its batch."""
         self._steps.append((step, parts, indices))
 
+    def state_dict(self) -> list[list[Any]]:
+        """The losses as numbers, for a checkpoint between two rows."""
+        return [
+            [step, {name: float(value) for name, value in parts.items()}, indices.tolist()]
+            for step, parts, indices in self._steps
+        ]
+
+    def load_state_dict(self, state: list[list[Any]]) -> None:
+        """Go on with the losses of a `state_dict`."""
+        self._steps = [
+            (step, {name: torch.tensor(value) for name, value in parts.items()}, torch.tensor(rows))
+            for step, parts, rows in state
+        ]
+
     def require_finite(self) -> None:
         """Raise `NotFinite` for the first step whose loss is not; the window stays as it is."""
         self._table()
@@ -84,7 +102,8 @@ class LossWindow:
             return torch.empty(0, 0)
         names = list(self._steps[0][1])
         rows = [torch.stack([parts[n].float() for n in names]) for _, parts, _ in self._steps]
-        table = torch.stack(rows).double().cpu()  # (steps, parts)
+        device = rows[-1].device  # those of a checkpoint are on the CPU
+        table = torch.stack([row.to(device) for row in rows]).double().cpu()  # (steps, parts)
         bad = (~table.isfinite()).any(1).nonzero()
         if len(bad):
             step, _, indices = self._steps[int(bad[0])]
@@ -100,12 +119,10 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path, *, after: tuple[int, int] | None = None) -> None:
-        if after is None:
-            path.write_text("")
-        else:
-            kept = [row for row in read_metrics(path) if (row["phase"], row["step"]) <= after]
-            text = "".join(json.dumps(row) + "\n" for row in kept)
-            write_atomically(path, lambda part: part.write_text(text))
+        rows = [] if after is None else read_metrics(path)
+        kept = [row for row in rows if after and (row["phase"], row["step"]) <= after]
+        text = "".join(json.dumps(row) + "\n" for row in kept)
+        write_atomically(path, lambda part: part.write_text(text))
         self._file: TextIO = path.open("a")
 
     def write(self, row: Row) -> None:
@@ -152,6 +169,9 @@ class Progress(Protocol):
     def update(self, row: Row) -> None:
         """Show a row of metrics."""
 
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show work that is not made of steps."""
+
     def message(self, text: str) -> None:
         """Show a sentence."""
 
@@ -177,6 +197,9 @@ class NoProgress:
         """Nothing."""
 
     def update(self, row: Row) -> None:
+        """Nothing."""
+
+    def status(self, text: str, done: int, total: int) -> None:
         """Nothing."""
 
     def message(self, text: str) -> None:
@@ -205,6 +228,13 @@ class PlainProgress:
             return
         self._last = now
         self.message(format_row(row, self._steps))
+
+    def status(self, text: str, done: int, total: int) -> None:
+        """Print how far the work is, if it is due."""
+        now = time.monotonic()
+        if now - self._last >= self._every and done < total:
+            self._last = now
+            self.message(f"{text}: {done:,} of {total:,}")
 
     def message(self, text: str) -> None:
         """Print the sentence."""
@@ -238,6 +268,10 @@ class ProgressBar:
         text = format_row(row, self._steps)
         self._bar.update(self._task, completed=row["step"], description=text)
 
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show how far the work is beside the bar."""
+        self._bar.update(self._task, description=f"{text}: {done:,} of {total:,}")
+
     def message(self, text: str) -> None:
         """Print the sentence above the bar."""
         self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -245,6 +279,55 @@ class ProgressBar:
     def close(self) -> None:
         """Remove the bar."""
         self._bar.stop()
+
+
+class OneBar:
+    """One bar over all steps of a run: of a search, of a warm start and of the training.
+
+    The time left counts all steps that are planned, at the speed of the last rows, with their
+    validations. A search plans the most steps that it may take, so that less may be left.
+    """
+
+    def __init__(self, shown: Progress) -> None:
+        self.done = 0  # steps
+        self._shown = shown
+        self._planned = 0
+        self._before = 0  # steps before this phase
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
+
+    def plan(self, steps: int) -> None:
+        """Plan this many steps more."""
+        self._planned = self.done + steps
+        self._shown.start(self._planned)
+
+    def start(self, steps: int) -> None:
+        """Begin a phase of `steps` steps."""
+        self._before = self.done
+        self._recent.clear()
+        if self._before + steps > self._planned:
+            self.plan(steps)
+
+    def update(self, row: Row) -> None:
+        """Show the row as one of the whole."""
+        self.done = self._before + row["step"]
+        self._recent.append((time.monotonic(), self.done))
+        (since, first), (now, last) = self._recent[0], self._recent[-1]
+        if last > first:
+            left = (self._planned - self.done) * (now - since) / (last - first)
+            row = {**row, "left": left}
+        self._shown.update({**row, "step": self.done})
+
+    def status(self, text: str, done: int, total: int) -> None:
+        """Show work that is not made of steps."""
+        self._shown.status(text, done, total)
+
+    def message(self, text: str) -> None:
+        """Show a sentence."""
+        self._shown.message(text)
+
+    def close(self) -> None:
+        """The training has ended."""
+        self._shown.close()
 
 
 def format_row(row: Row, steps: int) -> str:

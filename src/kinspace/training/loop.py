@@ -76,7 +76,8 @@ def fit(
     state: State, plan: Plan, train: DataPart, validation: DataPart | None, hooks: Hooks
 ) -> None:
     """Train from `state.step` to the last step, or until a validation ends it (`Hooks`)."""
-    window, diagnostics, clock = LossWindow(), Diagnostics(state.objective.loss), _Clock()
+    window, clock = state.window, _Clock()
+    diagnostics = Diagnostics(state.objective.loss, state.memory)
     if state.step == 0:
         _validate(state, plan, validation, hooks, {})
     with _stop_signal() as stopping, _first_not_finite(window):
@@ -90,10 +91,11 @@ def fit(
                 clock.count(len(result.labels))
                 due, enough = _due(state.step, plan), False
                 stop = _any_process_stops(stopping.is_set(), result.total.device, ask=due["log"])
-                if due["log"] or stop:  # before a checkpoint: it must not hold NaN
+                if stop or due["validate"] or due["save"]:  # a checkpoint must not hold NaN
+                    window.require_finite()
+                    _require_finite_weights(state, result)
+                if due["log"]:  # a stop writes no row of its own: its losses are in the checkpoint
                     row = _metrics(state, plan, window, result, clock)
-                    if due["validate"] or due["save"] or stop:
-                        _require_finite_weights(state, result)
                     if due["validate"]:
                         enough = _validate(state, plan, validation, hooks, row)
                         clock.pause()

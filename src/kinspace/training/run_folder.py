@@ -45,6 +45,7 @@ from kinspace.recipes import Recipe
 
 __all__ = [
     "FORMAT",
+    "LOCK",
     "WEIGHTS",
     "EmbeddingFile",
     "create_run",
@@ -61,8 +62,9 @@ __all__ = [
 
 FORMAT = 1  # of run.json and the files beside it
 # what a resumed run has to share with the run as it was started
-_SAME = ("data", "split", "seed", "classes", "recipe")  # the seed before the classes it draws
-_HEADER = "kinspace"
+_SAME = ("split", "seed", "classes", "recipe", "contents")  # the seed before the classes it draws
+LOCK = "run.lock"  # held by the process that trains
+_HEADER, _CHECKSUM = "kinspace", "checksum"
 WEIGHTS = {"model": "model.safetensors", "untrained": "start.safetensors", "pixels": None}
 
 
@@ -128,12 +130,21 @@ def resume_run(
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All rows of a metrics.jsonl; an incomplete last line, after a crash, is left out."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    rows: list[dict[str, Any]] = []
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for number, line in enumerate(lines, 1):
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+            row = json.loads(line)
+            if not (isinstance(row["phase"], int) and isinstance(row["step"], int)):
+                raise TypeError
+        except (ValueError, TypeError, KeyError):
+            if number == len(lines):
+                break
+            raise ValueError(
+                f"{path}: line {number}: expected a row of metrics with its phase and step, got "
+                f"{line[:60]!r}"
+            ) from None
+        rows.append(row)
     return rows
 
 
@@ -149,7 +160,8 @@ def recipe_in_force(out: str | Path | None, given: Recipe) -> Recipe:
 
 def require_same(found: Mapping[str, Any], given: Mapping[str, Any], folder: Path) -> None:
     """A ValueError if a run was started with another recipe, data or seed."""
-    for key in _SAME:
+    # a run from before there were fingerprints is known by the name of its data
+    for key in _SAME if "contents" in found else ("data", *_SAME[:-1]):
         there, here = _plain(found.get(key)), _plain(given.get(key))
         if there != here:
             raise ValueError(
@@ -167,6 +179,8 @@ def _difference(key: str, there: Any, here: Any) -> str:
         for name in sorted({*there, *here}):
             if there.get(name) != here.get(name):
                 return _difference(f"{key}.{name}", there.get(name), here.get(name))
+    if key == "contents":
+        return "its pictures have other names or sizes now"
     return f"{key} is {there!r} there, {here!r} here"
 
 
@@ -192,8 +206,8 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[s
     """
     # memory of their own: safetensors refuses views of one tensor
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    header = {_HEADER: json.dumps(state)}
-
+    text = json.dumps(state)
+    header = {_HEADER: text, _CHECKSUM: _checksum(whole, text)}
     data = save(whole, metadata=header)  # its own writer hides the system's errors and the umask
     write_atomically(path, lambda part: part.write_bytes(data))
 
@@ -212,7 +226,20 @@ def read_checkpoint(
         raise ValueError(f"{path}: expected a checkpoint, got another file: {error}") from None
     if _HEADER not in header:
         raise ValueError(f"{path}: expected a checkpoint of kinspace, got other safetensors")
+    # a checkpoint from before there were checksums has none
+    if header.get(_CHECKSUM, found := _checksum(tensors, header[_HEADER])) != found:
+        raise ValueError(f"{path}: expected an undamaged checkpoint, got another checksum")
     return tensors, json.loads(header[_HEADER])
+
+
+def _checksum(tensors: Mapping[str, Tensor], state: str) -> str:
+    """A digest of all tensors, with their names, types and shapes, and of the state."""
+    digest = hashlib.blake2b(state.encode(), digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name].cpu()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,8 @@ FOLDS = {4: 2, 9: 3, 40: 1}  # from so many training classes on; 1: a quarter of
 HELD_OUT = 0.25
 RATE_FACTOR = 3.0  # between neighboring learning rates
 WEIGHT_FACTOR = 5.0  # between neighboring weights of a regularizer
-MAX_DECAY = (
-    0.9999  # of the average of the weights; below it the average covers a tenth of the steps
-)
+FROZEN_STEPS, FROZEN_EPOCHS = 200, 4  # a training on frozen features takes the more of both
+MAX_DECAY = 0.9999  # of the averaged weights; below it the average covers a tenth of the steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +200,7 @@ class Selection:
         self.spent = 0  # steps of the candidates that count
         self.notes: list[str] = []
         self._frozen: list[tuple[DataPart, DataPart]] | None = None
+        self._heads: dict[tuple[object, ...], Mapping[str, Tensor]] = {}
         self._warm: dict[int, Mapping[str, Tensor]] = {}
         own, regularizers = self.recipe.schedule.steps, len(self.recipe.regularizers)
         self.budget = int(self.recipe.search.budget * own)
@@ -209,7 +210,6 @@ class Selection:
 
     def run(self) -> Choice:
         """Try the candidates and choose."""
-        self.progress.start(self.budget)
         classes = sum(held.dataset.num_classes for _, held in self.folds)
         folds = "" if len(self.folds) == 1 else f" in {len(self.folds)} folds"
         self.progress.message(
@@ -375,7 +375,7 @@ class Selection:
         recipe = start_recipe(self.recipe, changes) if kind == "start" else self.changed(changes)
         recipe, _ = fit_batch_size(recipe, train.dataset.labels)
         model = fresh_model(self.model, recipe, self.settings.seed).to(train.device)
-        init_head(recipe, model, train)
+        self._init_head(fold, kind, recipe, model, train)
         if kind == "start":
             vectors = embed_all(model, held_out)
             return [Point.of(0, Retrieval(vectors, held_out.dataset.labels).scores((1,)))], ""
@@ -385,6 +385,19 @@ class Selection:
         if recipe.warm_start.steps:
             self._warm_start(fold, recipe, model, train)
         return self._trajectory(recipe, model, train, held_out, kind, original)
+
+    def _init_head(
+        self, fold: int, kind: str, recipe: Recipe, model: nn.Module, train: DataPart
+    ) -> None:
+        """Initialize the embedding layer: once for all candidates of a fold that start alike."""
+        if not isinstance(model, Embedder):
+            return
+        part = recipe.model
+        key = (fold, kind == "training", part.start, part.dim, part.start_norm, part.normalize)
+        if key not in self._heads:
+            init_head(recipe, model, train)
+            self._heads[key] = {n: v.clone() for n, v in model.head.state_dict().items()}
+        model.head.load_state_dict(dict(self._heads[key]))
 
     def _warm_start(self, fold: int, recipe: Recipe, model: nn.Module, train: DataPart) -> None:
         """The warm start, trained once a fold: it does not depend on what is searched."""
@@ -406,7 +419,7 @@ class Selection:
         original: Tensor | None,
     ) -> tuple[list[Point], str]:
         """Train at a constant rate, and score the average of the weights on the way."""
-        length = self.recipe.schedule.steps if kind == "frozen" else self.length
+        length = self._frozen_length(recipe) if kind == "frozen" else self.length
         most = 2 * length
         if kind == "training":
             most = max(length, min(most, (self.budget - self.spent) // len(self.folds)))
@@ -427,12 +440,19 @@ class Selection:
                 reasons.append("")
             return bool(reasons)
 
-        hooks = Hooks(progress=_Silent(self.progress, self.spent), validated=validated)
+        silent = NoProgress() if kind == "frozen" else _RowsAlone(self.progress)
+        silent.start(steps[-1])
+        hooks = Hooks(progress=silent, validated=validated)
         try:
             fit(state, plan, train, held_out, hooks)
         except NotFinite as error:
             reasons.append(str(error))
         return points, reasons[-1] if reasons else "still better at its last step"
+
+    def _frozen_length(self, recipe: Recipe) -> int:
+        """Some epochs: a head on given features learns fast, and the rate is searched."""
+        epoch = math.ceil(len(self.train.dataset) / samples_per_batch(recipe))
+        return min(self.recipe.schedule.steps, max(FROZEN_STEPS, FROZEN_EPOCHS * epoch))
 
     def changed(self, changes: Mapping[str, Any]) -> Recipe:
         """The recipe as a candidate trains it: at a constant rate, with averaged weights."""
@@ -449,6 +469,7 @@ class Selection:
                 self.model.to(self.train.device),
                 folder=self.folder / "features",
                 views=self.recipe.model.freeze_views,
+                progress=partial(self.progress.status, "features of the backbone"),
             ).train
             self._frozen = [
                 (whole.part(train.dataset), whole.part(held.dataset)) for train, held in self.folds
@@ -653,22 +674,16 @@ def _duration(seconds: float) -> str:
     return f"{max(1, round(seconds / 60))} minutes"
 
 
-class _Silent:
-    """Shows the steps of one candidate as a part of the whole search, and none of its messages."""
+class _RowsAlone(NoProgress):
+    """Shows the rows of a candidate, without the scores on held-out classes and the messages."""
 
-    def __init__(self, progress: Progress, before: int) -> None:
-        self._progress, self._before = progress, before
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
 
     def start(self, steps: int) -> None:
-        """The bar is that of the search."""
+        """Begin a phase of `steps` steps."""
+        self._progress.start(steps)
 
     def update(self, row: Row) -> None:
         """Show the row."""
-        shown = {name: value for name, value in row.items() if name != "recall@1"}
-        self._progress.update({**shown, "step": self._before + row["step"]})
-
-    def message(self, text: str) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
+        self._progress.update({name: value for name, value in row.items() if name != "recall@1"})

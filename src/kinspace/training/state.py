@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from kinspace.clustering import ClusterIndex
 from kinspace.objective import Objective
 from kinspace.samplers import BatchSampler
+from kinspace.training.log import LossWindow
 from kinspace.training.step import Precision
 
 __all__ = ["Best", "Loader", "State", "WeightAverage", "from_checkpoint", "to_checkpoint"]
@@ -90,6 +91,8 @@ class State:
     compiled: nn.Module | None = None  # the same model through torch.compile or CUDA graphs
     step: int = 0
     best: Best = field(default_factory=Best)
+    window: LossWindow = field(default_factory=LossWindow)  # the losses since the last row
+    memory: dict[str, Any] = field(default_factory=dict)  # of the diagnostics
 
     @property
     def eval_model(self) -> nn.Module:
@@ -119,6 +122,8 @@ def to_checkpoint(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "sampler": state.sampler.state_dict(),
         "loader": state.loader.state_dict(),
         "scaler": state.precision.scaler.state_dict(),
+        "window": state.window.state_dict(),
+        "memory": state.memory,
     }
     if state.index is not None:
         numbers = {}
@@ -156,6 +161,8 @@ def from_checkpoint(
     state.sampler.load_state_dict(rest["sampler"])
     state.loader.load_state_dict(rest["loader"])
     state.step, state.best = rest["step"], Best(**rest["best"])
+    state.window.load_state_dict(rest.get("window", []))
+    state.memory = dict(rest.get("memory", {}))
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:

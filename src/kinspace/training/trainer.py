@@ -7,9 +7,13 @@ run = kinspace.train(my_dataset, model=my_module, method="triplet")
 
 from __future__ import annotations
 
+import copy
+import os
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +24,18 @@ from torch import Tensor, nn
 from kinspace import __version__
 from kinspace._core.atomic_files import read_json, write_json
 from kinspace._core.checks import plural
+from kinspace._core.locks import FolderLock
 from kinspace._core.vectors import unit
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
-from kinspace.distributed import barrier, init_process_group, is_main_process, world_size
+from kinspace.data.pictures import ADVICE, UnreadablePictures, fingerprint
+from kinspace.distributed import (
+    barrier,
+    broadcast_from_main,
+    init_process_group,
+    is_main_process,
+    world_size,
+)
 from kinspace.embeddings import EmbeddingTable
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe, read_recipe, with_changes
@@ -46,10 +58,11 @@ from kinspace.training.data_parts import DataParts, embedding_dim, prepare, spli
 from kinspace.training.diagnostics import small_classes_warning
 from kinspace.training.embedding import evaluate_weights
 from kinspace.training.frozen import freeze, with_features
-from kinspace.training.log import NotFinite, Progress, make_progress, require_tensorboard
+from kinspace.training.log import NotFinite, OneBar, make_progress, require_tensorboard
 from kinspace.training.loop import Stopped, fit, make_hooks
 from kinspace.training.run_folder import (
     FORMAT,
+    LOCK,
     EmbeddingFile,
     create_run,
     hardware,
@@ -77,6 +90,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     model: nn.Module | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    final: bool = False,
     split: str | None = None,
     seed: int = 0,
     device: str | None = None,
@@ -104,6 +118,8 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     model: any module that returns vectors, in place of the recipe's.
     out: the run folder; by default runs/DATA-METHOD-NUMBER.
     resume: resume the run in `out`.
+    final: then train once more with the same settings on all classes, also those of the test, in
+        RUN/final, and return that run: the model to use, of which RUN has the expected quality.
     split: "random_classes", "zero_shot", "official", "stratified", "all", or "auto": the first half
         of the classes of a standard set trains, of other data a half drawn by the seed. By default
         the recipe's.
@@ -153,27 +169,53 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
     recipe = with_changes(recipe, changes, where="changes") if changes else recipe
     recipe = replace(recipe, tune={})  # for `kinspace.tune`
+    untrained = copy.deepcopy(model) if final else None
     started = init_process_group(settings.on_device())
     try:
-        return _Trainer.create(data, recipe, settings, model, out, resume=resume).run()
+        run = _Trainer.create(data, recipe, settings, model, out, resume=resume).run()
+        return _train_final(run, data, settings, untrained) if final else run
     finally:
         if started:
             dist.destroy_process_group()
+
+
+def _train_final(run: Run, data: Any, settings: RunSettings, model: nn.Module | None) -> Run:
+    """The run in RUN/final: the settings of a run on all of its data, with as many epochs."""
+    from kinspace.run import Run
+
+    about, folder = run.about, run.folder / "final"
+    if about["split"] == "all":
+        raise ValueError(f"final: {run.folder} has trained on all classes already (split 'all')")
+    if (found := Run(folder)).finished:
+        return found
+    pictures = about["pictures"]
+    share = sum(pictures.values()) / pictures["train"]
+    recipe = run.recipe
+    steps = max(1, round(recipe.schedule.steps * share))
+    recipe = with_changes(recipe, {"schedule.steps": steps, "validation.fraction": 0.0})
+    settings = replace(settings, split="all", baselines=False)
+    resume = broadcast_from_main((folder / "run.json").exists())
+    trainer = _Trainer.create(
+        data, recipe, settings, model, folder, resume=resume, evaluated_by=run.folder
+    )
+    return trainer.run()
 
 
 def resume_training(
     run: str | Path | Run,
     data: Any = None,
     *,
+    final: bool = False,
     device: str | None = None,
     workers: int | None = None,
     quiet: bool | None = None,
 ) -> Run:
     """Continue an interrupted run with its recipe and settings; returns the run.
 
-    data: the run's data, if it has moved. device, workers, quiet: in place of the run's.
+    data: the run's data, if it has moved. device, workers, quiet: in place of the run's. final: as
+    of `train`; the run may have ended.
     """
-    from kinspace.run import Run, open_run
+    from kinspace.run import Run, data_source, open_run
 
     run = run if isinstance(run, Run) else open_run(run)
     about = run.about
@@ -181,8 +223,14 @@ def resume_training(
     given = {name: value for name, value in changes.items() if value is not None}
     settings = RunSettings.from_dict(about["settings"] | given).to_dict()
     recipe = Recipe.from_dict(about["recipe"])
-    data = about["data"] if data is None else data
-    return train(data, method=recipe, out=run.folder, resume=True, **settings)
+    data = data_source(about) if data is None else data
+    try:
+        return train(data, method=recipe, out=run.folder, resume=True, final=final, **settings)
+    except UnreadablePictures as error:
+        text = str(error).removesuffix(ADVICE)
+        raise ValueError(
+            f"{text}restore them: {run.folder} was started with these pictures"
+        ) from None
 
 
 @dataclass
@@ -211,8 +259,12 @@ class _Trainer:
         out: str | Path | None,
         *,
         resume: bool,
+        evaluated_by: Path | None = None,
     ) -> _Trainer:
-        """Open the data, make the model, and make or open the run folder."""
+        """Open the data, make the model, and make or open the run folder.
+
+        evaluated_by: the run that tells how good this one is expected to be.
+        """
         dataset = load_dataset(data)
         dataset.require_labels("train")
         if settings.tensorboard:
@@ -241,6 +293,8 @@ class _Trainer:
         dim = embedding_dim(model, parts.train)
         about = {
             "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
+            "working_folder": str(Path.cwd()),
+            "contents": fingerprint(dataset.pictures, times=False),
             "split": split,
             **parts.to_dict(),
             "notes": notes,
@@ -254,6 +308,8 @@ class _Trainer:
             "format": FORMAT,
             "kinspace": __version__,
         }
+        if evaluated_by is not None:
+            about["evaluated_by"] = os.path.relpath(evaluated_by, out)
         resumed = None
         if resume:
             folder, resumed = resume_run(out, about)
@@ -262,15 +318,26 @@ class _Trainer:
         return cls(recipe, settings, parts, model, dim, folder, resumed, notes)
 
     def run(self) -> Run:
-        """The search for settings, the training by what it found, and the final evaluation."""
+        """The search for settings, the training by what it found, and the final evaluation.
+
+        No other process may write the folder meanwhile.
+        """
+        lock = FolderLock(self.folder / LOCK)
+        with lock.held("kinspace train", wait=1) if is_main_process() else nullcontext():
+            return self._run()
+
+    def _run(self) -> Run:
         from kinspace.run import Run
 
         started = time.monotonic()
-        progress = make_progress(quiet=self.settings.quiet)
+        progress = OneBar(make_progress(quiet=self.settings.quiet))
         try:
             self._print_summary(progress)
+            own = self._own_steps()
+            progress.plan(int(self.recipe.search.budget * self.recipe.schedule.steps) + own)
             if self.recipe.search.budget:
                 self._select(progress)
+                progress.plan(self._own_steps())
             if self.recipe.model.freeze:
                 self._freeze(progress)
             if self.resumed is None:
@@ -284,7 +351,11 @@ class _Trainer:
         self._evaluate(trained, time.monotonic() - started)
         return Run(self.folder)
 
-    def _select(self, progress: Progress) -> None:
+    def _own_steps(self) -> int:
+        """Steps of the warm start and the training, by the recipe as it is now."""
+        return self.recipe.warm_start.steps + self.recipe.schedule.steps
+
+    def _select(self, progress: OneBar) -> None:
         """Choose settings on held-out training classes, and go on with them."""
         part = self.recipe.model
         choice = Selection(
@@ -311,10 +382,13 @@ class _Trainer:
 
     def _keeps_start(self) -> bool:
         """Whether a search has found no training that is better than the start."""
-        file = self.folder / "selection.json"
-        return file.exists() and not read_json(file)["trained"]
+        from kinspace.run import Run
 
-    def _train(self, progress: Progress) -> _Trained:
+        run = Run(self.folder)
+        selection = (run.evaluated_by or run).selection
+        return selection is not None and not selection["trained"]
+
+    def _train(self, progress: OneBar) -> _Trained:
         """The warm start if the recipe has one, then the method."""
         phase = 0 if self.resumed is None else int(self.resumed[1]["phase"])
         original = None
@@ -327,13 +401,14 @@ class _Trainer:
         state = self._train_phase(1, self.recipe, original, progress)
         return _Trained(state.eval_model, state.step, state.best.recall)
 
-    def _print_summary(self, progress: Progress) -> None:
+    def _print_summary(self, progress: OneBar) -> None:
         train, skipped = self.parts.train.dataset, self.parts.skipped
         sizes = [
             f"{name}: {len(part.dataset):,} in {part.dataset.num_classes:,} classes"
             for name, part in self.parts.by_name().items()
         ]
         progress.message(f"{train.name}, {', '.join(sizes)}")
+        progress.message(self._model_line())
         if skipped:
             pictures = plural(len(skipped), "picture")
             progress.message(f"left out, unreadable: {pictures} (run.json lists them)")
@@ -345,7 +420,19 @@ class _Trainer:
             progress.message(note)
         progress.message(f"run folder: {self.folder}")
 
-    def _freeze(self, progress: Progress) -> None:
+    def _model_line(self) -> str:
+        """The backbone, what it has learned from, the dimensions and the device, in words."""
+        part, device = self.recipe.model, self.parts.train.device
+        where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        if not isinstance(self.model, Embedder):
+            return f"model: {type(self.model).__name__}, {self.dim} dimensions, on {where}"
+        known = "not pretrained"
+        if part.pretrained or part.weights is not None:
+            known = f"weights of {part.weights}" if part.weights else "pretrained"
+        frozen = ", frozen" if part.freeze else ""
+        return f"backbone: {part.backbone}, {known}{frozen}; {self.dim} dimensions; on {where}"
+
+    def _freeze(self, progress: OneBar) -> None:
         """Freeze the backbone, and put its features in place of the pictures."""
         if not isinstance(self.model, Embedder):
             name = type(self.model).__name__
@@ -361,6 +448,7 @@ class _Trainer:
             folder=self.folder / "features",
             views=self.recipe.model.freeze_views,
             test_views=self.recipe.test.views,
+            progress=partial(progress.status, "features of the frozen backbone"),
         )
 
     def _initialize(self) -> None:
@@ -382,7 +470,7 @@ class _Trainer:
         return original_densities(self.model, self.parts.train).cpu()
 
     def _train_phase(
-        self, number: int, recipe: Recipe, original: Tensor | None, progress: Progress
+        self, number: int, recipe: Recipe, original: Tensor | None, progress: OneBar
     ) -> State:
         """Train the warm start (0) or the method (1)."""
         steps_before = self.recipe.warm_start.steps if number else 0
@@ -394,7 +482,14 @@ class _Trainer:
         self.model = state.model
         after = (0, steps_before) if steps_before else None
         if self.resumed is not None and self.resumed[1]["phase"] == number:
-            from_checkpoint(state, *self.resumed, self.parts.train.device)
+            try:
+                from_checkpoint(state, *self.resumed, self.parts.train.device)
+            except (RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
+                reason = str(error).splitlines()[0]
+                raise ValueError(
+                    f"{self.folder / 'last.safetensors'}: expected a checkpoint of the model in "
+                    f"run.json, got another: {reason}"
+                ) from None
             after, self.resumed = (number, state.step), None
             progress.message(f"resuming at step {state.step} of {plan.steps}")
         elif not number:

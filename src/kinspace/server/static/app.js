@@ -2,11 +2,9 @@
   "use strict";
   const $ = (id) => document.getElementById(id);
   const K = 24, PAGE = window.innerWidth < 960 ? 12 : 24;
-  const KINDS = ["unknown", "not sure", "same kind"];
-  const MARKS = { "same kind": "same", "not sure": "unsure", unknown: "unknown" };
   const site = window.kinspaceSite || null;
   let about, classes, points, map = null, marked = [-1, []], labelOf, classOf, shown = 0, rows = [], requests = 0, upload = null;
-  let filter = { label: -1, attribute: "" }, fits = null, uploadUrl = null;
+  let filter = { label: -1, attribute: "" }, fits = null, uploadUrl = null, dial = [], wrong = new Map(), current = -1;
 
   // ---- data: from the server, or from the file beside a static page -----------------------------
   async function ask(path, options) {
@@ -29,11 +27,9 @@
       const id = encodeURIComponent(points.ids[row]);
       return (await ask("api/neighbors/" + id + "?k=" + K + "&filter=" + encodeURIComponent(where()))).neighbors;
     }
-    const kinds = site.near.kinds;
     return site.near.rows[row].map(function (other, place) {
       return {
-        row: other, similarity: site.near.cosines[row][place] / 1000,
-        kind: kinds ? KINDS[Number(kinds[row][place])] : null
+        row: other, similarity: site.near.cosines[row][place] / 1000
       };
     }).filter((each) => !fits || fits[each.row]);
   }
@@ -42,6 +38,7 @@
     form.append("picture", file, "picture");
     form.append("k", String(K));
     form.append("filter", where());
+    if (dial.length) { form.append("strangers", String(setting().strangers)); }
     return ask("api/search", { method: "POST", body: form });
   }
 
@@ -54,7 +51,6 @@
   }
   const thumb = (row) => "thumb/" + row + ".jpg";
   const className = (row) => (points.labels ? classOf.get(points.labels[row]) : "");
-  function badge(kind) { return element("span", "kind " + MARKS[kind], kind); }
   function setStatus(text) { $("status").textContent = text; }
   function showError(error) {
     $("error").textContent = error.message;
@@ -63,25 +59,26 @@
   }
   function hideError() { $("error").hidden = true; }
 
-  function card(found) {
+  function card(found, expected) { // expected: the class of the answer; another one is marked
     const item = element("li"), button = element("button");
     button.type = "button";
     const image = element("img");
     image.alt = ""; image.loading = "lazy"; image.decoding = "async"; image.src = thumb(found.row);
-    button.append(image);
-    const name = className(found.row);
-    if (name) { button.append(element("span", "class", name)); }
-    button.append(element("span", "name", points.ids[found.row]));
-    if (found.similarity !== undefined) {
-      const measure = element("span", "measure");
-      const cosine = element("span", "cosine", found.similarity.toFixed(3));
-      cosine.title = "cosine similarity, at most 1";
-      const word = element("span", "for-readers", "similarity ");
-      cosine.prepend(word);
-      measure.append(cosine);
-      if (found.kind) { measure.append(badge(found.kind)); }
-      button.append(measure);
+    const frame = element("span", "frame");
+    frame.append(image);
+    button.append(frame);
+    const name = className(found.row), path = points.ids[found.row];
+    const near = found.similarity === undefined ? "" : "similarity " + found.similarity.toFixed(3);
+    button.title = near ? path + " (" + near + ")" : path;
+    button.dataset.id = path;
+    if (near) { button.dataset.similarity = found.similarity.toFixed(3); }
+    const line = element("span", "class", name || path);
+    if (wrong.has(found.row)) { frame.append(element("span", "mark", "wrong label")); }
+    if (expected && name && name !== expected) {
+      item.className = "other";
+      frame.append(element("span", "mark", "other class"));
     }
+    button.append(line, element("span", "for-readers", (name ? ", " + path : "") + (near && ", " + near)));
     button.addEventListener("click", function () { choose(found.row, true); });
     item.append(button);
     return item;
@@ -103,14 +100,15 @@
     upload = null; requests++;
     hideError();
     showQuery(null);
+    current = -1;
     rows = browseOrder.filter((row) => !fits || fits[row]);
     $("list").textContent = ""; shown = 0;
     const words = filterWords();
-    title(words ? "Pictures: " + words : "Pictures");
+    title(words ? "Pictures of " + words : "Pictures");
     more();
     mark(-1, []);
     setStatus(rows.length.toLocaleString("en") + (rows.length === 1 ? " picture" : " pictures") +
-      (words ? " of " + words : "") + ". Choose one to see its nearest neighbors.");
+      (words ? " of " + words : "") + ".");
   }
   function more() {
     const first = shown;
@@ -119,19 +117,33 @@
     $("more").hidden = shown >= rows.length;
     if (first) { $("list").children[first].firstChild.focus(); }
   }
-  function showNear(found, heading) {
+  function showNear(found, heading, expected) {
     const words = filterWords();
     title(heading, words && "Filter: " + words + (site ? ", applied to the " + (site.near.rows[0] || []).length + " nearest neighbors of the picture" : ""));
-    $("list").replaceChildren(...found.map(card));
+    $("list").replaceChildren(...found.map((each) => card(each, expected)));
     $("more").hidden = true;
     if (!found.length) { $("results-note").textContent += ". No picture matches."; $("results-note").hidden = false; }
   }
-  function showQuery(source, alt) {
+  function showQuery(source, alt) { // nothing, or a picture that is asked about
     $("query").hidden = !source;
     $("answer").hidden = !source;
-    $("answer").textContent = "";
+    $("invite").hidden = Boolean(source);
+    $("status").classList.toggle("for-readers", Boolean(source)); // the answer says the same in large
+    $("query-picture").title = "";
+    $("clear").hidden = !source && !filterWords();
+    $("drop").classList.toggle("asked", Boolean(source));
+    if (!site) { $("pick").textContent = source ? "Another picture" : "Choose a picture"; }
+    $("copy").hidden = $("wrong").hidden = true;
+    $("dial-box").hidden = !(source && upload && dial.length);
+    answer("", "");
     if (source) { $("query-picture").src = source; $("query-picture").alt = alt; }
   }
+  function answer(name, why, unknown) {
+    $("answer-class").textContent = name;
+    $("answer-class").classList.toggle("unknown", Boolean(unknown));
+    $("answer-why").textContent = why;
+  }
+  const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) + "." : "");
   function choose(row, fromList) {
     const hash = "#picture=" + row;
     if (location.hash === hash) { show(row); } else { history.pushState(null, "", hash); show(row); }
@@ -144,30 +156,24 @@
     hideError();
     showQuery(thumb(row), "the chosen picture");
     const name = className(row);
-    $("answer").append(element("b", "", name || points.ids[row]), document.createElement("br"),
-      element("span", "note", name ? points.ids[row] : ""));
+    current = row;
+    answer(name || points.ids[row].split("/").pop(), "");
+    $("query-picture").title = points.ids[row];
+    $("copy").hidden = false;
+    $("copy").textContent = "Copy path";
+    $("wrong").hidden = !name;
+    showMarks();
     try {
       const found = await neighbors(row);
       if (turn !== requests) { return; }
-      showNear(found, "Nearest to " + points.ids[row]);
+      showNear(found, "Most similar pictures", name);
       mark(row, found.map((each) => each.row));
-      const same = found.filter((each) => points.labels && points.labels[each.row] === points.labels[row]).length;
-      setStatus(found.length + " nearest pictures" + (name ? ", " + same + " of them " + name : "") + ".");
+      const first = found.slice(0, 8), same = first.filter((each) => className(each.row) === name).length;
+      if (name && first.length) {
+        answer(name, same + " of the nearest " + first.length + " are " + name + ".");
+      }
+      setStatus(found.length + " nearest pictures" + (name && first.length ? ", " + same + " of the first " + first.length + " are " + name : "") + ".");
     } catch (error) { if (turn === requests) { showError(error); } }
-  }
-  function answerOf(verdict) {
-    const box = $("answer");
-    box.textContent = "";
-    if (!verdict) { return ""; }
-    const votes = Math.round(100 * verdict.confidence) + " % of the votes";
-    if (verdict.kind) { box.append(badge(verdict.kind), " "); }
-    if (!verdict.kind || verdict.kind === "same kind") {
-      box.append(element("b", "", verdict.best), ", with " + votes);
-    } else if (verdict.kind === "not sure") {
-      box.append("perhaps ", element("b", "", verdict.best), ", with " + votes);
-    } else { box.append("most similar to class ", element("b", "", verdict.best)); }
-    const texts = Array.from(box.childNodes).slice(verdict.kind ? 2 : 0).map((each) => each.textContent);
-    return (verdict.kind ? verdict.kind[0].toUpperCase() + verdict.kind.slice(1) + ": " : "") + texts.join("") + ".";
   }
   async function showUpload(file) {
     if (site) { return; }
@@ -182,16 +188,22 @@
     if (location.hash) { history.pushState(null, "", location.pathname); }
     if (uploadUrl) { URL.revokeObjectURL(uploadUrl); }
     uploadUrl = URL.createObjectURL(file);
+    current = -1;
     showQuery(uploadUrl, "your picture");
-    $("answer").textContent = "Searching…";
+    answer("Searching…", "");
     setStatus("Searching for similar pictures.");
+    await askAgain(turn);
+  }
+  async function askAgain(turn) { // the picture is the same; the filter or the dial may have changed
     try {
-      const found = await search(file);
+      const found = await search(upload);
       if (turn !== requests) { return; }
-      const words = answerOf(found.verdict);
-      showNear(found.neighbors, "Nearest to your picture");
+      const said = found.verdict;
+      if (said) { answer(said.known ? said.class : "Unknown", sentence(said.evidence), !said.known); }
+      else { answer("The most similar pictures", ""); }
+      showNear(found.neighbors, "Most similar pictures", said && said.known ? said.class : "");
       mark(-1, found.neighbors.map((each) => each.row));
-      setStatus(found.neighbors.length + " nearest pictures. " + words);
+      setStatus(found.neighbors.length + " nearest pictures" + (said ? ". " + said.text : "") + ".");
     } catch (error) {
       if (turn !== requests) { return; }
       browse();
@@ -199,7 +211,8 @@
     }
   }
   function refresh() { // after a change of the filter
-    if (upload) { showUpload(upload); return; }
+    $("clear").hidden = !upload && !filterWords() && chosenRow() < 0;
+    if (upload) { askAgain(++requests); return; }
     const row = chosenRow();
     if (row >= 0) { show(row); } else { browse(); }
   }
@@ -232,6 +245,48 @@
     }
     if (map) { map.filter(fits); }
     refresh();
+  }
+
+  // ---- the dial, and labels that are marked as wrong ---------------------------------------------
+  const setting = () => dial[Number($("dial").value)];
+  function makeDial() {
+    const limits = about.thresholds;
+    if (!limits || site) { return; }
+    dial = limits.settings.slice();
+    if (!dial.some((each) => each.strangers === limits.strangers)) {
+      dial.push({ strangers: limits.strangers, text: limits.text });
+      dial.sort((a, b) => a.strangers - b.strangers);
+    }
+    $("dial").max = dial.length - 1;
+    $("dial").value = dial.findIndex((each) => each.strangers === limits.strangers);
+    showDial();
+  }
+  function showDial() {
+    $("dial-text").textContent = sentence(setting().text);
+    $("dial").setAttribute("aria-valuetext", "at most " + 100 * setting().strangers + " of 100 strangers get a class");
+  }
+  function showMarks() {
+    const quote = (text) => '"' + text.replaceAll('"', '""') + '"';
+    const lines = Array.from(wrong, ([row, near]) => [points.ids[row], className(row), near].map(quote).join(","));
+    $("marked").hidden = !wrong.size;
+    $("marked-count").textContent = wrong.size + (wrong.size === 1 ? " wrong label" : " wrong labels");
+    $("marked-save").href = "data:text/csv;charset=utf-8," + encodeURIComponent("picture,label,nearest\r\n" + lines.join("\r\n") + "\r\n");
+    $("wrong").setAttribute("aria-pressed", String(wrong.has(current)));
+    $("wrong").textContent = wrong.has(current) ? "Marked as wrong" : "Wrong label";
+  }
+  function mostFrequent(names) {
+    const counts = new Map();
+    names.forEach((name) => counts.set(name, (counts.get(name) || 0) + 1));
+    return Array.from(counts).sort((a, b) => b[1] - a[1])[0]?.[0] || "";
+  }
+  function markWrong() {
+    const near = Array.from($("list").children).slice(0, 8).map((item) => item.querySelector(".class").firstChild.textContent);
+    if (!wrong.delete(current)) { wrong.set(current, mostFrequent(near)); }
+    showMarks();
+  }
+  async function copyPath() {
+    try { await navigator.clipboard.writeText(points.ids[current]); $("copy").textContent = "Copied"; }
+    catch (error) { showError(new Error("The browser does not allow copying: " + points.ids[current])); }
   }
 
   // ---- the page ----------------------------------------------------------------------------------
@@ -274,7 +329,8 @@
         th.scope = "row"; line.append(th);
         names.forEach((name) => { line.insertCell().textContent = name in row ? percent(row[name]) : "–"; });
       });
-      scroll.append(table); box.append(scroll);
+      const all = element("details");
+      all.append(element("summary", "", "All numbers")); scroll.append(table); all.append(scroll); box.append(all);
     } else if (!about.trained) {
       box.append(element("p", "lead", "The model is the pretrained backbone " + about.backbone + ", without training."));
       box.append(element("p", "note", labeled() ? "“kinspace report” measures it on these pictures; “kinspace train” may improve it for them." :
@@ -282,15 +338,11 @@
     } else { box.append(element("p", "note", "The run has no results.json: its training has not finished.")); }
     const limits = about.thresholds;
     if (!limits) {
-      box.append(element("p", "note", "There are no thresholds, because there are no " + (labeled() ? "validation " : "") + "classes to set them on. Only similarities are shown."));
+      box.append(element("p", "note", sentence(about.uncalibrated)));
       return;
     }
-    let text = "“Same kind” means a similarity of at least " + Math.max(limits.same, limits.known === null ? -1 : limits.known).toFixed(3);
-    if (limits.known !== null) { text += ", “not sure” at least " + Math.min(limits.same, limits.known).toFixed(3); }
-    text += ", and “unknown” less. The thresholds are set on " + limits.classes + " validation classes: a similarity of " + limits.same.toFixed(3) + " is reached by " + percent(limits.tmr) + " of the pairs of one class and by " + percent(limits.fmr) + " of the pairs of different classes";
-    if (limits.test_tmr !== null) { text += "; on the test classes by " + percent(limits.test_tmr) + " and " + percent(limits.test_fmr); }
-    text += ".";
-    box.append(element("p", "note", text));
+    box.append(element("p", "lead", sentence(limits.text)));
+    box.append(element("p", "note", "A stranger is a picture of a class that the gallery does not have. Calibrated on " + limits.basis + "."));
   }
   function hover(row, x, y, width, height) {
     const tip = $("map-tip");
@@ -344,8 +396,10 @@
     if (site) {
       $("drop-title").textContent = "Click a picture to see its nearest neighbors";
       $("drop-help").textContent = "This static page has no model, so it cannot search with a new picture. “kinspace serve” opens the page with the model.";
+      $("pick").remove(); $("file").remove();
     }
     options();
+    makeDial();
     await frame();
     browseOrder = interleaved(points.ids.length);
     verdict();
@@ -408,6 +462,13 @@
       browse();
     });
     window.addEventListener("popstate", refresh);
+    $("copy").addEventListener("click", copyPath);
+    $("wrong").addEventListener("click", markWrong);
+    $("marked-clear").addEventListener("click", function () { wrong.clear(); showMarks(); refresh(); });
+    $("dial").addEventListener("input", function () {
+      showDial();
+      if (upload) { const turn = ++requests; setTimeout(() => turn === requests && askAgain(turn), 120); }
+    });
     if (site) { return; }
     $("file").addEventListener("change", function () {
       if (this.files.length) { showUpload(this.files[0]); }
