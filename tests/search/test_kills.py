@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent.parent / "support" / "kill_points.py"
-SAMPLE = {"gallery-exact-add": 3, "gallery-faiss-index": 8, "gallery-milvus-add": 7}
+SAMPLE = {"gallery-exact-add": 5, "gallery-faiss-index": 14, "gallery-milvus-add": 9}
 BACKENDS, WORK = ("exact", "faiss", "milvus"), ("index", "add", "remove", "relabel", "save")
 ALL = [f"gallery-{backend}-{work}" for backend in BACKENDS for work in WORK] + ["train"]
 
@@ -22,7 +22,7 @@ def survives(name: str, every: int) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["lost"] == []
-    assert found["tried"] == -(-found["points"] // every) >= 3
+    assert found["tried"] == -(-found["points"] // every) >= 3  # trials
 
 
 @pytest.mark.parametrize("name", SAMPLE)

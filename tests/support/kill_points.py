@@ -183,24 +183,28 @@ def try_scenario(scenario: Scenario, every: int = 1) -> dict[str, Any]:
         return {"points": len(names), "tried": tried, "lost": lost}
 
 
-def write_table(file: Path) -> None:
-    """Try all scenarios and put the table of what was tried in the place of the one in a page."""
+def write_table(file: Path, names: list[str]) -> None:
+    """Try scenarios and put the table of what was tried in a page; rows of others stay."""
     from kill_scenarios import EVERY, SCENARIOS
 
-    rows = ["| work | moments | killed at | survived |", "| --- | ---: | ---: | ---: |"]
-    lost: list[str] = []
-    for name in SCENARIOS:
+    before, _, rest = file.read_text(encoding="utf-8").partition(BEGIN)
+    table, _, after = rest.partition(END)
+    lines = table.splitlines()
+    for name in names or SCENARIOS:
         command = [sys.executable, __file__, name, "--every", str(EVERY.get(name, 1))]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
         survived = found["tried"] - len(found["lost"])
-        rows.append(f"| {name} | {found['points']} | {found['tried']} | {survived} |")
-        lost += [f"- {name}, {each}" for each in found["lost"]]
-        print(rows[-1], flush=True)  # noqa: T201
-    before, _, rest = file.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    table = "\n".join([BEGIN, *rows, *lost, END])
-    file.write_text(before + table + after, encoding="utf-8")
+        lines = [line for line in lines if not line.startswith((f"| {name} |", f"- {name},"))]
+        lines.append(f"| {name} | {found['points']} | {found['tried']} | {survived} |")
+        lines += [f"- {name}, {each}" for each in found["lost"]]
+        print(lines[-1], flush=True)  # noqa: T201
+    order = {f"| {name} |": place for place, name in enumerate(SCENARIOS)}
+    rows = [line for name in order for line in lines if line.startswith(name)]
+    lost = [line for line in lines if line.startswith("- ")]
+    head = ["| work | moments | killed at | survived |", "| --- | ---: | ---: | ---: |"]
+    text = "\n".join([BEGIN, *head, *rows, *lost, END])
+    file.write_text(before + text + after, encoding="utf-8")
 
 
 BEGIN, END = "<!-- trials -->", "<!-- end of trials -->"
@@ -210,7 +214,7 @@ if __name__ == "__main__":
     from kill_scenarios import SCENARIOS
 
     if sys.argv[1] == "--write":
-        write_table(Path(sys.argv[2]))
+        write_table(Path(sys.argv[2]), sys.argv[3:])
         sys.exit()
     name, every = sys.argv[1], int(sys.argv[3]) if "--every" in sys.argv else 1
     print(json.dumps({"name": name, **try_scenario(SCENARIOS[name], every)}))  # noqa: T201

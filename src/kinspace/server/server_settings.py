@@ -20,7 +20,8 @@ class ServerSettings:
     The default is the names of this machine, so that no foreign page can reach the server under a
     name of its own (DNS rebinding). max_upload_bytes, max_pixels: of one picture. read_timeout:
     seconds without data from a client before its upload is refused; header_timeout, body_timeout,
-    request_timeout: seconds for the headers, for the whole body, and for a request with its answer.
+    request_timeout: seconds for the headers, for the whole body, and for a request with its answer;
+    decode_timeout: for a picture to be decoded.
     connections, connections_per_address: open at one time; behind a proxy all are of one address.
     queue_size: pictures processed
     at one time; the next one is refused with 503. batch_size: pictures through the model at a time.
@@ -39,6 +40,7 @@ class ServerSettings:
     header_timeout: float = 10.0
     body_timeout: float = 60.0
     request_timeout: float = 180.0
+    decode_timeout: float = 20.0
     connections: int = 256
     connections_per_address: int = 64
     queue_size: int = 32
@@ -56,8 +58,9 @@ class ServerSettings:
             "max_neighbors",
         ):
             checks.integer(name, getattr(self, name), at_least=1)
-        for name in ("read_timeout", "header_timeout", "body_timeout", "request_timeout"):
-            checks.positive(name, getattr(self, name))
+        for name in vars(self):
+            if name.endswith("_timeout"):
+                checks.positive(name, getattr(self, name))
         if self.token is not None and (not self.token.isascii() or len(self.token) < 8):
             raise ValueError("token: expected at least 8 ASCII characters, got fewer or others")
 
