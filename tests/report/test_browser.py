@@ -1,5 +1,6 @@
 """The page in a real browser: no errors, no requests, light and dark, small and large, alive."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,23 @@ def test_the_map_zooms_and_moves_by_mouse_and_by_keys(browser: Any, page: Path) 
     visit.tab.keyboard.press("Enter")
     assert visit.tab.locator("#map-panel li").count() == 6
     visit.tab.select_option("#map-class", label="digit 7")
+    visit.close()
+
+
+def test_the_dial_shows_its_consequences_and_the_pictures_at_the_boundary(
+    browser: Any, page: Path
+) -> None:
+    visit = visit_to(browser, page)
+    data = json.loads(visit.tab.evaluate("document.getElementById('dial-data').textContent"))
+    for place, setting in list(enumerate(data["settings"]))[::5]:
+        visit.tab.locator("#dial").fill(str(place))
+        said = visit.tab.locator("#dial-text").inner_text()
+        assert said == f"{setting['text'][0].upper()}{setting['text'][1:]}."
+        for side in ("refused", "accepted"):
+            shown = visit.tab.locator(f"#dial-{side} img").evaluate_all(
+                "all => all.map(e => e.alt)"
+            )
+            assert shown == [data["pictures"][row]["text"] for row in setting[side]]
     visit.close()
 
 

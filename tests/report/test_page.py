@@ -28,9 +28,10 @@ def test_the_page_of_a_run_is_whole_and_refers_to_nothing_far_away(page: Path, r
 def test_the_page_shows_every_part_of_the_verdict(page: Path) -> None:
     text = re.sub(r"<script.*?</script>|<style.*?</style>", "", page.read_text(), flags=re.DOTALL)
     for words in (
-        "Verdict", "Comparison with baselines", "untrained backbone", "raw pixels",
-        "Map of the test pictures",
-        "Retrieval examples", "before training (untrained backbone)", "Worst", "Most confused",
+        "Verdict", "What would help", "Comparison with baselines", "backbone before training",
+        "raw pixels", "Map of the test pictures",
+        "Pictures and what is found for them", "cosine similarities", "Worst",
+        "Known or unknown?", "of 100 strangers", "For specialists", "Confidence", "Most confused",
         "Spread of", "Suspect labels", "Near-duplicates", "Hidden groups", "same or different",
         "NMI", "Classification error", "effective rank", "The loss by step",
         "Generalization to new classes",
@@ -39,9 +40,13 @@ def test_the_page_shows_every_part_of_the_verdict(page: Path) -> None:
         assert words in text, words
     numbers = json.loads((page.parent / "evaluation.json").read_text())
     assert f"{100 * numbers['retrieval']['model']['recall@1']:.1f} %" in text
-    verdict = re.findall(r"<p>(.*?)</p>", text.partition('id="verdict"')[2])[:2]
-    assert len(verdict) == 2
+    verdict = re.findall(r"<p[^>]*>(.*?)</p>", text.partition('id="verdict"')[2])[:3]
+    assert len(verdict) == 3
     assert all(sentence.endswith(".") for sentence in verdict)
+    decision = numbers["decision"]
+    assert f"Calibrated on {decision['basis']}." in text
+    assert all(each["text"] in page.read_text() for each in decision["settings"])
+    assert "threshold 0." not in text  # one decision alone
 
 
 @pytest.mark.parametrize(

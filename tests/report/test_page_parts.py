@@ -12,7 +12,11 @@ from PIL import Image
 
 from kinspace.data import digits_dataset
 from kinspace.embeddings import EmbeddingTable
+from kinspace.evaluation.class_evidence import leave_out
 from kinspace.evaluation.summary import summarize
+from kinspace.evaluation.thresholds import calibrate
+from kinspace.report.advice import advise, tiles
+from kinspace.report.boundary import boundary
 from kinspace.report.map import layout, map_data
 from kinspace.report.plots import curves, evaluation_plots, map_plot
 from kinspace.report.retrieval_examples import retrieval_examples
@@ -123,7 +127,7 @@ def test_every_figure_is_written_three_times_and_its_numbers_can_be_read(tmp_pat
     plots = evaluation_plots(found) | curves({"one": rows, "two": rows})
     plots["map"] = map_plot(map_data(blobs(), None))
     assert set(plots) == {
-        "recall", "densities", "spectrum", "roc", "loss", "validation", "map"
+        "recall", "densities", "spectrum", "roc", "reliability", "loss", "validation", "map"
     }  # fmt: skip
     for name, plot in plots.items():
         plot.save(tmp_path)
@@ -150,10 +154,80 @@ def test_the_verdict_says_when_training_has_made_it_worse_and_when_it_has_helped
     good, bad = blobs(noise=0.1), blobs(noise=9.0)
     worse = verdict(summarize(bad, baselines={"untrained": good}), unseen=True)
     assert "never seen in training" in worse[0]
-    assert worse[1].startswith("Training has made it worse: the untrained backbone is")
+    assert worse[1].startswith("Training has made it worse: the backbone before training is")
     better = verdict(summarize(good, baselines={"untrained": bad}), unseen=False)
-    assert "above the untrained backbone" in better[1]
+    assert "above the backbone before training" in better[1]
     same = verdict(summarize(good, baselines={"untrained": good}), unseen=False)
     assert same[1].startswith("It is not clear that training has helped")
     gap = verdict(summarize(blobs(2.5), train=good, baselines={"pixels": bad}), unseen=True)
     assert "does not generalize to new classes" in gap[1]
+    kept = verdict(summarize(good, baselines={"untrained": good, "pixels": bad}), unseen=False)
+    assert "not clear that training has helped" in kept[1]
+    kept = verdict(
+        summarize(good, baselines={"untrained": good, "pixels": bad}), unseen=False, kept=True
+    )
+    assert "so the model is that" in kept[1]
+    assert "before training" not in kept[0]
+
+
+@pytest.mark.parametrize(
+    ("noise", "baseline", "level"),
+    [(0.1, 9.0, "usable"), (1.5, 9.0, "weak"), (9.0, 0.1, "do not use"), (9.0, 9.0, "do not use")],
+)
+def test_the_advice_is_what_the_measures_say(noise: float, baseline: float, level: str) -> None:
+    found = summarize(blobs(noise), baselines={"pixels": blobs(baseline)})
+    advice = advise(found, {"trained": True})
+    assert advice.level == level
+    assert advice.why.endswith(".")
+    assert 1 <= len(advice.helps) <= 3
+    hits = f"{100 * found.retrieval['model']['recall@1']:.0f}"
+    first = next(tiles(found))
+    assert first[0] == f"{hits} of 100"
+    pixels = 100 * found.retrieval["pixels"]["recall@1"]
+    assert f"({pixels:.0f} by raw pixels)" in first[1]
+
+
+def test_the_advice_names_what_would_help() -> None:
+    table = blobs(0.1)
+    assert table.labels is not None
+    labels = table.labels.copy()
+    labels[0] = 3  # a wrong label
+    wrong = advise(summarize(EmbeddingTable(table.vectors, labels)))
+    assert "1 label that seems wrong" in wrong.helps[0]
+    mixed = table.vectors.copy()
+    some = labels == 5  # a class without a place of its own
+    mixed[some] = np.random.default_rng(0).standard_normal((some.sum(), 5))
+    helps = advise(summarize(EmbeddingTable(mixed, table.labels))).helps
+    assert any("found worst: 5 (" in each for each in helps)
+    weak = summarize(blobs(1.5))
+    assert any("stronger backbone" in each for each in advise(weak, {"trained": True}).helps)
+    late = advise(weak, {"trained": True, "unfinished": True})
+    assert any("Train longer" in each for each in late.helps)
+    kept = summarize(table, baselines={"untrained": table})
+    assert advise(kept, {"trained": True, "kept": True}).level == "usable"
+    assert "one class" in advise(summarize(table.select(table.labels == 0))).why
+
+
+def test_the_pictures_at_the_boundary_are_the_nearest_to_it() -> None:
+    digits = digits_dataset().subset(range(200))
+    rows = [np.asarray(digits.pictures.read(i).convert("L"), float).ravel() for i in range(200)]
+    table = EmbeddingTable(np.stack(rows), digits.labels.numpy())
+    thresholds = calibrate(table)
+    assert thresholds is not None
+    found = boundary(thresholds, table, digits.pictures)
+    assert found is not None
+    left = leave_out(table, np.ones(200, bool))
+    known, strange = (thresholds.confidence(each) for each in (left.known, left.stranger))
+    for setting in found["settings"]:
+        limit = setting["confidence"]
+        below = sorted(known[left.right & (known < limit)])[::-1][:6]
+        above = sorted(strange[strange >= limit])[:6]
+        assert (len(setting["refused"]), len(setting["accepted"])) == (len(below), len(above))
+        names = [found["pictures"][place]["text"] for place in setting["accepted"]]
+        assert all(", as " in name for name in names)
+    assert found["settings"][found["start"]]["strangers"] == 0.1
+    assert opened(found["pictures"][0]["uri"]).size[0] > 0
+    assert boundary(None, table, digits.pictures) is None
+    without = boundary(thresholds, table, None)
+    assert without is not None
+    assert without["pictures"] == []

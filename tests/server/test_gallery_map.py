@@ -13,7 +13,7 @@ import pytest
 import kinspace
 from browsers import Visit
 from kinspace.inference import EmbeddingModel
-from kinspace.search import Gallery
+from kinspace.search.gallery import Gallery
 from kinspace.server import gallery_map
 from kinspace.server.gallery_map import FILE, gallery_positions, map_positions
 from web_servers import READY, get, picture, running, upload

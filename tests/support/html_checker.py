@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-VOID = {"meta", "br", "img", "input", "link", "hr"}
+VOID = {"meta", "br", "wbr", "img", "input", "link", "hr"}
 
 
 class Checker(HTMLParser):

@@ -43,6 +43,9 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     skip_bad: SkipBadPictures = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.")
+    ] = False,
     token: Annotated[
         str | None,
         typer.Option(
@@ -114,5 +117,6 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
             settings=settings,
             unprotected=unprotected,
             device=device,
+            open_browser=open_browser,
             status=lambda text: typer.echo(text, err=True),
         )

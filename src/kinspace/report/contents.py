@@ -15,16 +15,19 @@ from kinspace.data.validation import CheckResult
 from kinspace.data.validation_report import check_facts, check_verdict
 from kinspace.evaluation.evaluator import EvaluatedTables
 from kinspace.evaluation.summary import MEASURES, Evaluation
+from kinspace.report.advice import advise, tiles
+from kinspace.report.boundary import boundary
 from kinspace.report.figures import Plot
 from kinspace.report.plots import LABELS
 from kinspace.report.retrieval_examples import RetrievalExample, retrieval_examples
-from kinspace.report.verdict import percent, verdict
+from kinspace.report.verdict import verdict
 from kinspace.run import Run
 from kinspace.web import data_uri, map_script, thumbnail_jpeg
 
 __all__ = ["contents", "duplicate_rows", "map_contents", "picture_uri", "run_facts"]
 
 SHOWN = 12  # suspects, duplicates and hidden groups, each with pictures
+NEIGHBORS = 8  # of a query in an example
 ROWS = 200  # classes in the table; the files beside the page have all
 EXAMPLES = {"best": "Best", "typical": "Typical", "worst": "Worst"}
 
@@ -43,19 +46,34 @@ def contents(
         and found.splits.train is not None
         and not set(classes["train"]) & set(classes.get("test", classes["train"]))
     )
-    rows = _classes(evaluation)
+    rows, facts = _classes(evaluation), _training_facts(found.run)
+    whole = found.pictures.get("all", found.pictures.get("test"))
+    limits = boundary(
+        found.thresholds,
+        found.calibrated,
+        whole,
+        found.run.trained_classes if found.run else (),
+    )
     return {
         "e": evaluation,
         "title": evaluation.name,
         "data": about.get("data", "vectors"),
         "method": about.get("recipe", {}).get("name"),
-        "verdict": verdict(evaluation, unseen=unseen, trained=not found.run or found.run.trained),
-        "tiles": list(_tiles(evaluation)),
+        "verdict": verdict(
+            evaluation,
+            unseen=unseen,
+            trained=facts.get("trained", True),
+            kept=facts.get("kept", False),
+        ),
+        "advice": advise(evaluation, facts),
+        "tiles": list(tiles(evaluation, kept=facts.get("kept", False))),
+        "boundary": limits,
+        "boundary_json": None if limits is None else _script(limits),
         "measures": [one for one in MEASURES.items() if one[0] in evaluation.retrieval["model"]],
         "labels": LABELS,
         "plots": plots,
         "map": map_contents(drawn_map),
-        "examples": _examples(found),
+        "examples": _examples(found, kept=facts.get("kept", False)),
         "confused": evaluation.problems["confused"][:SHOWN],
         "classes": rows[:ROWS],
         "classes_title": _classes_title(len(rows)),
@@ -99,16 +117,15 @@ def _classes_title(count: int) -> str:
     return f"{plural(count, 'class', 'classes')}, weakest first"
 
 
-def _tiles(e: Evaluation) -> Iterator[tuple[str, str]]:
-    yield percent(e.retrieval["model"]["recall@1"]), "Recall@1"
-    yield percent(e.retrieval["model"]["map@r"]), "MAP@R"
-    yield percent(e.clustering["nmi"]), "NMI of K-means"
-    if e.classification is not None:
-        yield percent(1 - e.classification["errors"]["knn"]), "accuracy by nearest neighbors"
-    if e.verification is not None:
-        rate = e.verification["target_fmr"]
-        yield percent(e.verification["tmr"]), f"true matches, threshold for FMR {rate:g}"
-    yield f"{e.problems['suspect_count']:,}", "suspect labels"
+def _training_facts(run: Run | None) -> dict[str, Any]:
+    """What the advice has to know of a run."""
+    if run is None:
+        return {}
+    results = run.results
+    kept = run.trained and bool(results) and results["selected_step"] == 0
+    last = bool(results) and results["steps"] > 0 and results["selected_step"] == results["steps"]
+    chosen = any("recall@1" in row for row in run.metrics)  # else the last step is no choice
+    return {"trained": run.trained, "kept": kept, "unfinished": run.trained and last and chosen}
 
 
 def _classes(e: Evaluation) -> list[dict[str, Any]]:
@@ -125,8 +142,8 @@ def picture_uri(pictures: Pictures | None, index: int, *, side: int = 144) -> st
     return None if pictures is None else data_uri(thumbnail_jpeg(pictures, index, side=side))
 
 
-def _examples(found: EvaluatedTables) -> list[dict[str, Any]]:
-    before = found.tables.get("untrained")
+def _examples(found: EvaluatedTables, *, kept: bool) -> list[dict[str, Any]]:
+    before = None if kept else found.tables.get("untrained")
     examples = retrieval_examples(found.test, before, seed=found.evaluation.seed)
     groups = []
     for kind, title in EXAMPLES.items():
@@ -152,10 +169,31 @@ def _example(found: EvaluatedTables, example: RetrievalExample) -> dict[str, Any
     return {
         "pictures": pictures,
         "right": margin > 0,
+        "near": _near(found, example.query),
         "margin": margin,
         "before": example.before,
         "margin_before": None if example.before is None else example.before[0] - example.before[1],
     }
+
+
+def _near(found: EvaluatedTables, query: int) -> list[dict[str, Any]]:
+    """The most similar pictures of a query, nearest first; none without pictures."""
+    table = found.test
+    assert table.labels is not None
+    if "test" not in found.pictures:
+        return []
+    lengths = np.maximum(np.linalg.norm(table.vectors, axis=1), 1e-30)
+    cosines = table.vectors @ table.vectors[query] / lengths
+    cosines[query] = -np.inf
+    nearest = np.argsort(-cosines, kind="stable")[: min(NEIGHBORS, len(table) - 1)]
+    return [
+        {
+            "uri": _uri(found, row, side=96),
+            "class": table.class_name(int(table.labels[row])),
+            "same": bool(table.labels[row] == table.labels[query]),
+        }
+        for row in nearest.tolist()
+    ]
 
 
 def _suspects(found: EvaluatedTables) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from kinspace.report.verdict import percent
 
 __all__ = ["LABELS", "curves", "evaluation_plots", "map_plot", "selection_plot", "spectrum"]
 
-LABELS = {"model": "this model", "untrained": "untrained backbone", "pixels": "raw pixels"}
+LABELS = {"model": "this model", "untrained": "backbone before training", "pixels": "raw pixels"}
 BARS = 120  # classes up to which each has a bar
 
 
@@ -25,6 +25,8 @@ def evaluation_plots(found: Evaluation) -> dict[str, Plot]:
         plots.append(spectrum(found.geometry))
     if found.verification is not None:
         plots.append(roc(found.verification))
+    if found.decision is not None:
+        plots.append(reliability(found.decision))
     if found.attributes is not None:
         plots.append(attributes(found.attributes))
     return {plot.name: plot for plot in plots}
@@ -119,7 +121,7 @@ def roc(found: Mapping[str, Any]) -> Plot:
             fmt="o",
             color=COLORS[1],
             capsize=4,
-            label=f"threshold {found['threshold']:.3f}",
+            label=f"false matches {100 * found['target_fmr']:g} %",
         )
         axes.set_xscale("log")
         axes.set(xlabel="false-match rate", ylabel="true-match rate, %", ylim=(0, 102))
@@ -127,12 +129,31 @@ def roc(found: Mapping[str, Any]) -> Plot:
         axes.legend(loc="upper left")
 
     alt = (
-        f"ROC curve with area {found['auc']:.3f}. At the threshold {found['threshold']:.3f}, "
-        f"{percent(found['tmr'])} of pairs of one class and {percent(found['fmr'], 3)} of pairs of "
-        "two classes are accepted."
+        f"ROC curve with area {found['auc']:.3f}. At the false-match rate of "
+        f"{percent(found['target_fmr'])}, {percent(found['tmr'])} of pairs of one class and "
+        f"{percent(found['fmr'], 3)} of pairs of two classes are accepted."
     )
     rows = list(zip(false.tolist(), true.tolist(), strict=True))
     return make_plot("roc", "Same or different?", alt, draw, columns=("fmr", "tmr"), rows=rows)
+
+
+def reliability(decision: Mapping[str, Any]) -> Plot:
+    """How often an answer is right, by its confidence."""
+    points = [(float(x), float(y), int(n)) for x, y, n in decision["reliability"]]
+
+    def draw(axes: Any) -> None:
+        axes.plot([0, 1], [0, 1], color=COLORS[2], ls="--", lw=1, label="as it should be")
+        axes.plot([x for x, _, _ in points], [y for _, y, _ in points], "o-", color=COLORS[0])
+        axes.set(xlabel="confidence", ylabel="share that is right", xlim=(0, 1), ylim=(0, 1))
+        axes.legend()
+
+    gap = max(abs(x - y) for x, y, _ in points)
+    alt = (
+        "The share of answers that are right by their confidence, with as many strangers as "
+        f"pictures of known classes; at most {100 * gap:.0f} points apart."
+    )
+    columns = ("confidence", "right", "pictures")
+    return make_plot("reliability", "Confidence", alt, draw, columns=columns, rows=points)
 
 
 def attributes(found: Mapping[str, Any]) -> Plot:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinspace._core.checks import plural
 from kinspace.report.figures import Plot
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 __all__ = ["render", "save_plots"]
 
@@ -38,7 +42,16 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     pages.filters["points"] = lambda value: _fixed(value, 100, 1, sign=True)
     pages.filters["number"] = lambda value: "-" if _missing(value) else f"{value:.3g}"
     pages.filters["small"] = lambda value: "-" if _missing(value) else f"{value:.2g}"
+    pages.filters["breakable"] = _breakable
     return pages.get_template(template).render(values)
+
+
+def _breakable(name: str) -> Markup:
+    """A name that a line may break after an underscore, a slash or a hyphen."""
+    from markupsafe import Markup, escape
+
+    parts = re.split(r"(?<=[_/-])", name)
+    return Markup("<wbr>").join(escape(part) for part in parts)
 
 
 def _missing(value: Any) -> bool:

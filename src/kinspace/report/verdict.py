@@ -5,9 +5,9 @@ from __future__ import annotations
 from kinspace._core.checks import plural
 from kinspace.evaluation.summary import Evaluation
 
-__all__ = ["percent", "verdict"]
+__all__ = ["NAMES", "WIDE", "percent", "verdict"]
 
-NAMES = {"untrained": "the untrained backbone", "pixels": "raw pixels"}
+NAMES = {"untrained": "the backbone before training", "pixels": "raw pixels"}
 WIDE = 0.15  # a gap of Recall@1 between training and test classes that is mentioned
 
 
@@ -20,10 +20,13 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "-" if value is None or value != value else f"{100 * value:.{digits}f} %"
 
 
-def verdict(found: Evaluation, *, unseen: bool, trained: bool = True) -> tuple[str, str]:
+def verdict(
+    found: Evaluation, *, unseen: bool, trained: bool = True, kept: bool = False
+) -> tuple[str, str]:
     """Two sentences. unseen: whether no test class was in the training part.
 
-    trained: False for a pretrained backbone as it is.
+    trained: False for a pretrained backbone as it is. kept: whether the start of the training was
+    chosen, because no step was better.
 
     >>> import numpy as np
     >>> from kinspace.evaluation.summary import summarize
@@ -44,25 +47,31 @@ def verdict(found: Evaluation, *, unseen: bool, trained: bool = True) -> tuple[s
         f"{NAMES.get(name, name)} {'reach' if name == 'pixels' else 'reaches'} "
         f"{percent(row['recall@1'])}"
         for name, row in found.retrieval.items()
-        if name != "model"
+        if name != "model" and not (kept and name == "untrained")
     ]
-    return first + ("; " + ", ".join(baselines) if baselines else "") + ".", _advice(found, trained)
+    second = _advice(found, trained, kept)
+    return first + ("; " + ", ".join(baselines) if baselines else "") + ".", second
 
 
-def _advice(found: Evaluation, trained: bool) -> str:
+def _advice(found: Evaluation, trained: bool, kept: bool) -> str:
     weakest = min(found.by_class.items(), key=lambda item: item[1]["recall@1"])
     weak = f"the weakest class is {weakest[0]} with {percent(weakest[1]['recall@1'])}"
-    if not found.gain:
+    gains = {name: row for name, row in found.gain.items() if not (kept and name == "untrained")}
+    if not gains:
         if found.parts["test"]["classes"] < 2:
             return "There is only one class, so this result says little."
         return f"There are no baselines to compare it with; {weak}."
-    name, best = min(found.gain.items(), key=lambda item: item[1]["difference"])
+    name, best = min(gains.items(), key=lambda item: item[1]["difference"])
     than = NAMES.get(name, name)
     points = f"{100 * abs(best['difference']):.1f} points"
     low, high = 100 * best["low"], 100 * best["high"]
     interval = f"95 % interval {low:.1f} to {high:.1f}"
     if best["low"] > 0:
         said = f"That is {points} above {than} ({interval})"
+        if kept:
+            return (
+                f"{said}. No training was better than the backbone as it was, so the model is that."
+            )
         gap = found.gap["gap"]["recall@1"] if found.gap else 0.0
         if gap > WIDE:
             ours = percent(found.gap["train"]["recall@1"] if found.gap else None)
@@ -71,7 +80,7 @@ def _advice(found: Evaluation, trained: bool) -> str:
                 "does not generalize to new classes."
             )
         return f"{said}; {weak}."
-    if not trained:
+    if not trained or kept:
         return (
             f"The pretrained backbone is no better than {than} here ({points}, {interval}): try "
             "another backbone, or train."

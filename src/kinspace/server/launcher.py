@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import socket
+import threading
+import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +18,12 @@ from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.server_settings import ServerSettings, settings_for_address
 
-__all__ = ["report_missing_pictures", "serve"]
+__all__ = ["listen_at", "report_missing_pictures", "serve"]
 
 SHUTDOWN = 10  # seconds for the requests under way
 
 
-def serve(
+def serve(  # noqa: PLR0913 - the options of `kinspace serve`
     run: EmbeddingModel | str | Path,
     data: Any = None,
     *,
@@ -25,45 +31,118 @@ def serve(
     settings: ServerSettings | None = None,
     unprotected: bool = False,
     device: str | None = None,
+    open_browser: bool = False,
     status: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Serve a run's gallery until interrupted.
 
     data: the gallery's pictures, if they are not the run's own. address: host and port; one that
-    other machines can reach requires a token, unless `unprotected`. status: called with messages
-    for the terminal.
+    other machines can reach requires a token, unless `unprotected`. A port in use is an error that
+    names the next free one. open_browser: show the page when the server answers. status: called
+    with messages for the terminal.
 
     >>> serve("runs/moths-nra-1", status=print)  # doctest: +SKIP
     5,000 pictures at http://127.0.0.1:8000  (stop with Ctrl-C)
     """
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401 - looked for before the model is loaded
 
-        from kinspace.server.app import make_app
-        from kinspace.server.connections import limited_protocol
+        import kinspace.server.app
+        import kinspace.server.connections  # noqa: F401
     except ImportError as error:
         raise ValueError(
             f"serve: needs {error.name}; install it with: pip install 'kinspace[serve]'"
         ) from None
     host, port = address
     settings = settings_for_address(settings or ServerSettings(), host, unprotected=unprotected)
+    listener = listen_at(host, port)
+    with listener:
+        _serve(run, data, listener, settings, device, open_browser=open_browser, status=status)
+
+
+def _serve(
+    run: EmbeddingModel | str | Path,
+    data: Any,
+    listener: socket.socket,
+    settings: ServerSettings,
+    device: str | None,
+    *,
+    open_browser: bool,
+    status: Callable[[str], None],
+) -> None:
+    import uvicorn
+
+    from kinspace.server.app import make_app
+    from kinspace.server.connections import limited_protocol
+
     model = run if isinstance(run, EmbeddingModel) else load(run, device)
     thumbnails = Thumbnails(model, data)
     report_missing_pictures(model, thumbnails, command="serve", status=status)
     gallery_map = GalleryMap(model, status)
     app = make_app(model, settings, thumbnails=thumbnails, gallery_map=gallery_map)
-    url_host = f"[{host}]" if ":" in host else host
-    status(f"{len(model.table):,} pictures at http://{url_host}:{port}  (stop with Ctrl-C)")
-    uvicorn.run(
+    url = _url(listener)
+    count = f"{len(model.table):,} pictures"
+
+    def show() -> None:
+        if not webbrowser.open(url):
+            status("no browser was found here; open that address in one")
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.should_exit:
+                return
+            status(f"{count} at {url}  (stop with Ctrl-C)")
+            if open_browser:  # a browser may take its time: the server answers meanwhile
+                threading.Thread(target=show, daemon=True).start()
+
+    config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_level="warning",
         server_header=False,
         proxy_headers=False,
         http=limited_protocol(settings),
         timeout_graceful_shutdown=SHUTDOWN,
     )
+    with suppress(KeyboardInterrupt):
+        Server(config).run(sockets=[listener])
+
+
+def listen_at(host: str, port: int) -> socket.socket:
+    """A socket that has the address; a ValueError with the next free port if it is in use.
+
+    >>> with listen_at("127.0.0.1", 0) as listener:
+    ...     listener.getsockname()[0]
+    '127.0.0.1'
+    """
+    try:
+        return _bound(host, port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise ValueError(f"host: cannot listen at {host} port {port}: {error}") from None
+    for other in range(port + 1, min(port + 100, 65536)):
+        with suppress(OSError), _bound(host, other):
+            raise ValueError(f"port: {port} is in use; the next free one is --port {other}")
+    raise ValueError(f"port: {port} is in use; give another one: --port NUMBER")
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listener = socket.socket(found[0][0], socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # elsewhere it lets two servers have one port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(found[0][4])
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def report_missing_pictures(
