@@ -6,6 +6,7 @@ A builder gets our module and reads its options and parameters, so that the two 
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -173,6 +174,78 @@ def _normalized_softmax(ours: Any) -> nn.Module:
     return _copied(peer, "W", ours.weight.T)
 
 
+def _arcface(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    options = {"margin": math.degrees(ours.margin), "scale": ours.scale}
+    peer = losses.ArcFaceLoss(*ours.weight.shape, **options)
+    return _copied(peer, "W", ours.weight.T)
+
+
+def _cosface(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    peer = losses.CosFaceLoss(*ours.weight.shape, margin=ours.margin, scale=ours.scale)
+    return _copied(peer, "W", ours.weight.T)
+
+
+def _sphereface(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    peer = losses.SphereFaceLoss(*ours.weight.shape, margin=ours.multiplier)
+    return _copied(peer, "W", ours.weight.T)
+
+
+def _sub_center_arcface(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    classes, centers, dim = ours.centers.shape
+    options = {"margin": math.degrees(ours.margin), "scale": ours.scale, "sub_centers": centers}
+    peer = losses.SubCenterArcFaceLoss(num_classes=classes, embedding_size=dim, **options)
+    return _copied(peer, "W", ours.centers.flatten(0, 1).T)
+
+
+def _soft_triple(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    classes, centers, dim = ours.centers.shape
+    options = {"la": ours.scale, "gamma": ours.gamma, "margin": ours.margin}
+    peer = losses.SoftTripleLoss(classes, dim, centers_per_class=centers, **options)
+    return _copied(peer, "fc", ours.centers.flatten(0, 1).T)
+
+
+def _supcon(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    return losses.SupConLoss(temperature=ours.temperature)  # type: ignore[no-any-return]
+
+
+def _nt_xent(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    return losses.NTXentLoss(temperature=ours.temperature)  # type: ignore[no-any-return]
+
+
+def _tuplet_margin(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    return losses.TupletMarginLoss(  # type: ignore[no-any-return]
+        margin=math.degrees(ours.slack), scale=ours.scale
+    )
+
+
+def _fast_ap(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    return losses.FastAPLoss(num_bins=ours.bins)  # type: ignore[no-any-return]
+
+
+def _smooth_ap(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    return losses.SmoothAPLoss(temperature=ours.temperature)  # type: ignore[no-any-return]
+
+
 def _copied(peer: nn.Module, name: str, values: Tensor) -> nn.Module:
     with torch.no_grad():
         peer.get_parameter(name).copy_(values)
@@ -216,6 +289,20 @@ PEERS: dict[str, Peer] = {
         "draws positives too, a group's size of triplets an anchor; ours: one for each positive",
     ),
     "histogram": Peer("HistogramLoss", _histogram),
+    "supcon": Peer("SupConLoss", _supcon),
+    "nt_xent": Peer("NTXentLoss", _nt_xent),
+    "tuplet_margin": Peer("TupletMarginLoss", _tuplet_margin),
+    "fast_ap": Peer("FastAPLoss", _fast_ap),
+    "smooth_ap": Peer(
+        "SmoothAPLoss",
+        _smooth_ap,
+        "a sample is the first positive of its own ranking; ours: left out",
+    ),
+    "arcface": Peer("ArcFaceLoss", _arcface),
+    "cosface": Peer("CosFaceLoss", _cosface),
+    "sphereface": Peer("SphereFaceLoss", _sphereface),
+    "sub_center_arcface": Peer("SubCenterArcFaceLoss", _sub_center_arcface),
+    "soft_triple": Peer("SoftTripleLoss", _soft_triple),
     "nca": Peer("NCALoss", _nca),
     "normalized_softmax": Peer(
         "NormalizedSoftmaxLoss",

@@ -25,6 +25,7 @@ ORDER = (
     ("kinspace.recipes",),
     ("kinspace.embeddings", "kinspace._table_files"),
     ("kinspace.evaluation",),
+    ("kinspace.compat",),
     ("kinspace.training",),
     ("kinspace.run",),
     ("kinspace.search",),

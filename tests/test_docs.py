@@ -22,6 +22,11 @@ def test_the_methods_page_runs_from_top_to_bottom() -> None:
         run_page(METHODS, {})
 
 
+def test_the_page_on_coming_from_another_library_runs_from_top_to_bottom() -> None:
+    with torch.random.fork_rng():
+        run_page(ROOT / "docs/coming-from-pytorch-metric-learning.md", {})
+
+
 def test_the_training_page_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,9 @@ def write_pictures(folder: Path, classes: int = 10, each: int = 6) -> Path:
 
 def trained(photos: Path, out: Path, **changes: Any) -> Run:
     changes = QUICK | {f"test.{name}": value for name, value in changes.items()}
-    return kinspace.train(str(photos), method="triplet", changes=changes, out=out, **OPTIONS)
+    return kinspace.train(
+        str(photos), method="triplet", changes=changes, out=out, split="zero_shot", **OPTIONS
+    )
 
 
 @pytest.fixture(scope="module")

@@ -69,3 +69,27 @@ def test_a_loss_on_clusters_wants_both_the_clusters_and_their_classes(
     batch = varied_batch(1)
     with pytest.raises(ValueError, match="both clusters and cluster_labels, or neither"):
         kind()(*batch, clusters=batch.labels)
+
+
+@pytest.mark.parametrize("scale", [1e13, 1e20, 1e30, 1e37])
+def test_very_large_embeddings_have_the_loss_of_small_ones(scale: float) -> None:
+    """Both losses are the same in any unit, up to eps; squares of these overflow float32."""
+    x = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
+    clusters, classes = torch.arange(12) % 4, torch.tensor([0, 0, 1, 1])
+    for loss in (magnet_loss, cluster_nca_loss):
+        found = []
+        for factor in (1.0, scale):
+            big = (x * factor).requires_grad_()
+            value = loss(big, clusters, classes, eps=0.0)
+            [gradient] = torch.autograd.grad(value, big)
+            found.append((value.item(), gradient.double() * factor))
+        assert found[1][0] == pytest.approx(found[0][0], rel=1e-4)
+        torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-3, atol=1e-5)
+
+
+def test_the_running_variance_stays_finite() -> None:
+    criterion = Magnet()
+    labels = torch.arange(12) % 4
+    for scale in (1.0, 1e30, 1.0):
+        criterion(torch.randn(12, 5) * scale, labels)
+        assert criterion.variance.isfinite()

@@ -325,6 +325,17 @@ def test_a_second_process_is_told_who_changes_the_gallery(
     assert json.loads((tmp_path / "gallery.lock").read_text() or "{}") == {}
 
 
+def test_a_file_of_milvus_lite_that_is_open_elsewhere_says_so(
+    tmp_path: Path, process: Callable[[str], Any]
+) -> None:
+    gallery = made(tmp_path, "milvus")
+    other = process(
+        "try:\n    Gallery.load(folder)\nexcept ValueError as error:\n    print(error)\n"
+    )
+    assert "one process at a time can open such a file" in other.stdout.read()
+    close(gallery)
+
+
 @pytest.mark.slow
 def test_processes_add_to_one_gallery_at_one_time(
     tmp_path: Path, process: Callable[[str], Any]
@@ -344,3 +355,25 @@ def test_processes_add_to_one_gallery_at_one_time(
     again = Gallery.load(tmp_path)
     assert len(again.table) == 30 + 120
     assert finds_its_own(again)
+
+
+def test_a_collection_that_milvus_lite_cannot_load_any_more_is_made_anew(
+    tmp_path: Path, process: Callable[[str], Any]
+) -> None:
+    """A kill in the middle of a write leaves an empty file of an index."""
+    made = process(
+        "from kinspace.embeddings import EmbeddingTable\n"
+        "x = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)\n"
+        "gallery = Gallery(EmbeddingTable(x, np.arange(30) % 3, class_names=('a', 'b', 'c')))\n"
+        "gallery.build(folder, 'milvus'); gallery.save(folder)\n"
+        "gallery.add(x[:1] + 1, ['d'], [None], None)\n"
+    )
+    assert made.wait(100) == 0
+    files = [path for path in (tmp_path / "milvus.db").rglob("*") if path.suffix == ".idx"]
+    assert files
+    for file in files:
+        file.write_bytes(b"")
+    again = Gallery.load(tmp_path)
+    assert len(again.index) == len(again.table) == 31
+    assert finds_its_own(again)
+    close(again)

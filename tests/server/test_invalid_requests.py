@@ -1,16 +1,23 @@
 """Invalid requests get a 4xx with a reason, and the server goes on."""
 
 import contextlib
+import io
 import random
 import socket
+import struct
+import tracemalloc
 from collections import Counter
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
 import pytest
+from PIL import Image
 
+from kinspace.data.pictures import decode
 from kinspace.inference import EmbeddingModel
 from kinspace.server.server_settings import ServerSettings
+from kinspace.server.upload_limits import read_upload
 from malformed_requests import KINDS
 from odd_pictures import bomb, encoded, scene
 from web_servers import get, picture, post, running, upload
@@ -153,3 +160,53 @@ def code_of(server: str, request: bytes) -> int:
     assert response, request[:300]
     assert b"Traceback" not in response
     return int(response.split()[1])
+
+
+def test_a_tiff_of_many_directories_is_decoded_at_once() -> None:
+    """Counting them takes half a minute; the first one is all that a search needs."""
+    picture = Image.new("RGB", (40, 30), "red")
+    data = io.BytesIO()
+    picture.save(data, "tiff")
+    tiff = bytearray(data.getvalue())
+    [first] = struct.unpack_from("<I", tiff, 4)
+    [entries] = struct.unpack_from("<H", tiff, first)
+    directory = bytes(tiff[first : first + 2 + 12 * entries])
+    link = first + len(directory)
+    for _ in range(40_000):
+        struct.pack_into("<I", tiff, link, len(tiff))
+        link = len(tiff) + len(directory)
+        tiff += directory + bytes(4)
+    assert len(tiff) < ServerSettings().max_upload_bytes
+    seeks = Counter[int]()
+
+    class Watched(io.BytesIO):
+        def seek(self, place: int, whence: int = 0) -> int:
+            seeks[place] += 1
+            return super().seek(place, whence)
+
+    found = decode(Watched(bytes(tiff)), "many", count_frames=False)
+    assert found.getpixel((3, 3)) == (255, 0, 0)
+    assert seeks.total() < 1000  # not each of the directories
+    assert read_upload(bytes(tiff), ServerSettings()).size == (40, 30)
+
+
+def test_a_picture_that_takes_long_to_decode_is_refused_and_holds_up_no_search(
+    model: EmbeddingModel,
+) -> None:
+    data = io.BytesIO()
+    Image.fromarray(np.zeros((5000, 6000), np.uint8)).save(data, "png")
+    with running(model, ServerSettings(decode_timeout=0.01)) as base:
+        refused(upload(base, data.getvalue()), 413, "decoded in 0.01 seconds")
+        name = get(f"{base}/api/pictures").json()["ids"][0]
+        assert get(f"{base}/api/neighbors/{name}").status_code == 200
+
+
+def test_a_deep_picture_takes_little_more_than_its_pixels() -> None:
+    data = io.BytesIO()
+    Image.fromarray(np.zeros((3000, 4000), np.uint16)).save(data, "png")
+    read_upload(data.getvalue(), ServerSettings())  # what is imported is there before
+    tracemalloc.start()
+    read_upload(data.getvalue(), ServerSettings())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * 3000 * 4000  # bytes a pixel; NumPy's, Pillow's are not traced

@@ -7,6 +7,7 @@ third process opens what is left.
 
     python tests/support/kill_points.py gallery-exact-add       # a line of JSON: tried, survived
     python tests/support/kill_points.py gallery-exact-add --every 10
+    python tests/support/kill_points.py --write docs/reliability.md    # all, as a table
 
 The processes are forks of one that has only imported what they need.
 """
@@ -19,6 +20,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -175,15 +177,44 @@ def try_scenario(scenario: Scenario, every: int = 1) -> dict[str, Any]:
             assert code in (-signal.SIGKILL, 0), report.read_text()  # threads may take other turns
             steps = log.stat().st_size
             tried += 1
-            if check(expected[max(steps - 1, 0) : steps + 1]):
+            if check(expected[max(steps - 1, 0) : steps + 1]):  # as before the step, or after
                 why = " | ".join(report.read_text().strip().splitlines()[-3:])
                 lost.append(f"point {number}, {names[number - 1]}: {why}")
         return {"points": len(names), "tried": tried, "lost": lost}
 
 
+def write_table(file: Path, names: list[str]) -> None:
+    """Try scenarios and put the table of what was tried in a page; rows of others stay."""
+    from kill_scenarios import EVERY, SCENARIOS
+
+    before, _, rest = file.read_text(encoding="utf-8").partition(BEGIN)
+    table, _, after = rest.partition(END)
+    lines = table.splitlines()
+    for name in names or SCENARIOS:
+        command = [sys.executable, __file__, name, "--every", str(EVERY.get(name, 1))]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        survived = found["tried"] - len(found["lost"])
+        lines = [line for line in lines if not line.startswith((f"| {name} |", f"- {name},"))]
+        lines.append(f"| {name} | {found['points']} | {found['tried']} | {survived} |")
+        lines += [f"- {name}, {each}" for each in found["lost"]]
+        print(lines[-1], flush=True)  # noqa: T201
+    order = {f"| {name} |": place for place, name in enumerate(SCENARIOS)}
+    rows = [line for name in order for line in lines if line.startswith(name)]
+    lost = [line for line in lines if line.startswith("- ")]
+    head = ["| work | moments | killed at | survived |", "| --- | ---: | ---: | ---: |"]
+    text = "\n".join([BEGIN, *head, *rows, *lost, END])
+    file.write_text(before + text + after, encoding="utf-8")
+
+
+BEGIN, END = "<!-- trials -->", "<!-- end of trials -->"
+
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent)]
     from kill_scenarios import SCENARIOS
 
+    if sys.argv[1] == "--write":
+        write_table(Path(sys.argv[2]), sys.argv[3:])
+        sys.exit()
     name, every = sys.argv[1], int(sys.argv[3]) if "--every" in sys.argv else 1
     print(json.dumps({"name": name, **try_scenario(SCENARIOS[name], every)}))  # noqa: T201

@@ -36,19 +36,23 @@ def plain(run: Run) -> dict[str, Any]:
 
 
 def point(step: int, recall: list[float], precision: list[float]) -> Point:
-    return Point(step, torch.tensor(recall), torch.tensor(precision))
+    classes = torch.arange(len(recall)) // 4
+    return Point(step, torch.tensor(recall), torch.tensor(precision), classes)
 
 
 def test_recall_decides_then_precision_then_nothing() -> None:
-    low = point(1, [0, 0, 0, 0, 1, 1, 1, 1] * 4, [0.1] * 32)
-    high = point(2, [0, 1, 1, 1, 1, 1, 1, 1] * 4, [0.1] * 32)
+    low = point(1, [0, 0, 0, 1] * 8, [0.1] * 32)
+    high = point(2, [0, 1, 1, 1] * 7 + [0, 0, 0, 1], [0.1] * 32)
     precise = replace(low, precision=low.precision + 0.2)
     assert (better(high, low), better(low, high)) == (1, -1)
     assert (better(precise, low), better(low, precise)) == (1, -1)
     assert better(low, low) == 0
-    # one query of 32 turned each way is chance
-    turned = point(3, [1, 0, 0, 0, 0, 1, 1, 1] + [0, 0, 0, 0, 1, 1, 1, 1] * 3, [0.1] * 32)
+    # what one class gains and another loses is chance, however many pictures they have
+    turned = point(3, [1, 1, 1, 1, 0, 0, 0, 0] + [0, 0, 0, 1] * 6, [0.1] * 32)
     assert better(turned, low) == 0
+    one = point(3, [0, 1, 1, 1] + [0, 0, 0, 1] * 7, [0.1] * 32)
+    assert better(one, low, errors=2.0) == 0
+    assert better(high, low, errors=2.0) == 1
 
 
 def test_of_equal_steps_the_more_precise_and_then_the_last_is_best() -> None:
@@ -62,10 +66,10 @@ def test_of_equal_steps_the_more_precise_and_then_the_last_is_best() -> None:
 def test_a_poor_learning_rate_is_left_for_a_better_one(tmp_path: Path) -> None:
     # three columns tell the classes apart, six louder ones do not
     generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(480) % 24
-    signal = torch.randn(24, 3, generator=generator)[labels]
-    signal += 0.1 * torch.randn(480, 3, generator=generator)
-    inputs = torch.cat([signal, 4 * torch.randn(480, 6, generator=generator)], 1)
+    labels = torch.arange(960) % 48
+    signal = torch.randn(48, 3, generator=generator)[labels]
+    signal += 0.1 * torch.randn(960, 3, generator=generator)
+    inputs = torch.cat([signal, 4 * torch.randn(960, 6, generator=generator)], 1)
     torch.manual_seed(0)
     run = kinspace.train(
         TensorDataset(inputs, labels),

@@ -99,10 +99,12 @@ def test_moments_come_back_in_the_memory_order_of_the_weights(tmp_path: Path) ->
             assert torch.equal(moment, before.optimizer.state[parameter][name])
 
 
-def test_stopped_between_two_rows_it_writes_one_and_saves(tmp_path: Path) -> None:
+def test_stopped_between_two_rows_the_losses_are_in_the_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         trained_net(tmp_path, net(Interrupted, at=3), log_every=100)
-    assert [row["step"] for row in open_run(tmp_path).metrics if "loss" in row] == [1, 3]
+    assert [row["step"] for row in open_run(tmp_path).metrics if "loss" in row] == [1]
+    _, rest = read_checkpoint(tmp_path / "last.safetensors")
+    assert [step for step, _, _ in rest["window"]] == [2, 3]
 
 
 def test_the_warm_start_is_gone_on_with(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ WIDE = {"model.options": {"width": 16, "size": 16}}  # narrower nets are not put
 
 def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
-    names = {"run.json", "recipe.toml", "metrics.jsonl", "results.json"}
+    names = {"run.json", "recipe.toml", "metrics.jsonl", "results.json", "run.lock"}
     names |= {f"{name}.safetensors" for name in ("start", "last", "model")} | {"embeddings"}
     assert {path.name for path in run.folder.iterdir()} == names
     results = run.results

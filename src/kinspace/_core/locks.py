@@ -22,6 +22,8 @@ from typing import IO
 
 __all__ = ["FolderLock", "SharedLock"]
 
+# a file system that has no locks, as some network file systems: one goes on without
+WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 POLL = 0.05  # seconds between two attempts
 
 
@@ -187,5 +189,6 @@ def _try_lock(stream: IO[str]) -> bool:
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
             return False
-        raise
+        if error.errno not in WITHOUT_LOCKS:
+            raise
     return True

@@ -5,6 +5,8 @@ Each command parses its options, calls one public Python function and prints wha
 
 from __future__ import annotations
 
+import sys
+import traceback
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -16,7 +18,10 @@ from kinspace import __version__
 
 __all__ = ["COMMANDS", "EXIT_CODES", "app", "main"]
 
-EXIT_CODES = "Exit codes: 0 done, 1 a run or the disk failed, 2 invalid input, 130 interrupted."
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 a run or the disk failed, 2 invalid input, 3 an error in kinspace, "
+    "130 interrupted."
+)
 
 # A command NAME is the function NAME_command in NAME.py, with _ for -; its text is the docstring's
 # first line.
@@ -96,4 +101,8 @@ def _kinspace(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - it is shown whole
+        traceback.print_exc()
+        sys.exit(3)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["train_command"]
 
 Text = str | None
-WITH_RESUME = ("data", "resume", "final", "device", "workers", "quiet")
+WITH_RESUME = ("data", "resume", "device", "workers", "quiet", "final")
 ROWS = {"pixels": "raw pixels", "untrained": "untrained backbone", "final": "last step"}
 
 

@@ -23,7 +23,7 @@ from PIL import Image
 from kinspace._core.checks import first_few
 from kinspace.data.csv_table import Table, read_table, require_files, table_dataset
 from kinspace.data.dataset import Dataset, from_names, unlabeled
-from kinspace.data.folder import find_layout, is_ignored, part_name
+from kinspace.data.folder import find_layout, is_ignored, part_name, require_utf8
 from kinspace.data.pictures import UnreadablePicture, decode, size_and_time
 
 __all__ = ["ArchivePictures", "from_archive", "is_archive", "open_archive", "read_member"]
@@ -188,6 +188,7 @@ def _members(
     files: dict[PurePosixPath, str] = {}
     folders: list[PurePosixPath] = []
     for name, is_folder in listed:
+        require_utf8(name, "archive")
         path = PurePosixPath(name)
         if not path.parts or any(is_ignored(part) for part in path.parts):
             continue

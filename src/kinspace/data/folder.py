@@ -25,7 +25,15 @@ from kinspace._core.checks import first_few
 from kinspace.data.dataset import Dataset, from_names, unlabeled
 from kinspace.data.pictures import FilePictures
 
-__all__ = ["PARTS", "Layout", "find_layout", "from_folder", "is_ignored", "part_name"]
+__all__ = [
+    "PARTS",
+    "Layout",
+    "find_layout",
+    "from_folder",
+    "is_ignored",
+    "part_name",
+    "require_utf8",
+]
 
 IGNORED = ("thumbs.db", "desktop.ini", "__macosx")
 # The names of parts in folders and tables, and ours.
@@ -48,6 +56,23 @@ class Layout:
 
     classes: tuple[str, ...] | None
     parts: tuple[str, ...] | None
+
+
+def require_utf8(name: str, where: str) -> None:
+    r"""Raise a ValueError for a file name that is no text: it could not be printed or written.
+
+    >>> require_utf8("caf\udce9.jpg", "photos")
+    Traceback (most recent call last):
+    ValueError: photos: expected file names in UTF-8, got 'caf\udce9.jpg'; rename it
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        shown = ascii(name)
+        raise ValueError(
+            f"{where.encode(errors='replace').decode()}: expected file names in UTF-8, got "
+            f"{shown}; rename it"
+        ) from None
 
 
 def is_ignored(name: str) -> bool:
@@ -181,6 +206,9 @@ def from_folder(folder: str | Path, *, labeled: bool | None = None) -> Dataset:
     return from_names(pictures, layout.classes, parts=layout.parts, name=name)
 
 
+MOST_DEPTH = 64  # folders, one in the other
+
+
 def _walk(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Path, bool]]:
     """Everything below a folder in sorted order, and whether it is a folder. Follows links."""
     try:
@@ -192,6 +220,10 @@ def _walk(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Pa
             f"{folder}: expected a folder that can be read, got {error.strerror!r}; "
             "change its permissions or remove it"
         ) from None
+    if len(above) > MOST_DEPTH:
+        raise ValueError(
+            f"{folder}: expected folders at most {MOST_DEPTH} deep, got more; remove or move them"
+        )
     here = (status.st_dev, status.st_ino)
     if here in above:
         raise ValueError(
@@ -200,6 +232,7 @@ def _walk(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Pa
         )
     for name, is_folder in found:
         if not is_ignored(name):
+            require_utf8(name, str(folder))
             yield folder / name, is_folder
             if is_folder:
                 yield from _walk(folder / name, (*above, here))

@@ -64,7 +64,7 @@ def load_dataset(
 
 
 def _from_name(text: str, labeled: bool | None, columns: Mapping[str, str] | None) -> Dataset:
-    path = Path(text).expanduser()
+    path = _expanded(text)
     if columns and not path.is_file():
         raise ValueError(f"columns: expected with a table, got them with {text!r}")
     if text.removesuffix(":") in BUILT_IN_SETS:
@@ -75,9 +75,21 @@ def _from_name(text: str, labeled: bool | None, columns: Mapping[str, str] | Non
         return _from_file(path, labeled, columns)
     standard = _standard_sets()
     name, colon, folder = text.partition(":")
-    if colon and (name in standard or Path(folder).expanduser().is_dir()):
+    if colon and (name in standard or _expanded(folder).is_dir()):
         return _standard(name, folder, standard)
     raise _not_found(text, standard)
+
+
+def _expanded(text: str) -> Path:
+    """The path with ~ as the home of its user; a ValueError for what cannot be a path."""
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        shown = text if len(text) < 200 else f"{text[:200]}..."
+        raise ValueError(f"cannot open {shown!a}: {reason}") from None
+    return path
 
 
 def _built_in(text: str) -> Dataset:
@@ -91,6 +103,8 @@ def _built_in(text: str) -> Dataset:
 
 
 def _from_file(path: Path, labeled: bool | None, columns: Mapping[str, str] | None) -> Dataset:
+    if not path.is_file():  # a device or a pipe never ends
+        raise ValueError(f"cannot open {str(path)!r}: got no regular file; expected {EXPECTED}")
     if path.suffix.lower() in (".csv", ".tsv"):
         return from_table(path, labeled=labeled, columns=columns)
     try:
@@ -110,7 +124,7 @@ def _standard_sets() -> Mapping[str, Callable[[Path], Dataset]]:
 
 def _standard(name: str, folder: str, sets: Mapping[str, Callable[[Path], Dataset]]) -> Dataset:
     if name in sets:
-        return sets[name](Path(folder).expanduser())
+        return sets[name](_expanded(folder))
     near = get_close_matches(name.lower(), sets, n=1)
     advice = f"did you mean {near[0]!r}? " if near else ""
     raise ValueError(
@@ -124,7 +138,7 @@ def _not_found(text: str, sets: Mapping[str, Callable[[Path], Dataset]]) -> Valu
             f"cannot open {text!r}: it is a standard set, and those are not built in; give "
             f"its folder, {text}:FOLDER"
         )
-    path = Path(text).expanduser()
+    path = _expanded(text)
     known = [*BUILT_IN_SETS, *(f"{name}:FOLDER" for name in sets)]
     # the files beside a misspelled path
     try:

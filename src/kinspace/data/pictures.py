@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -33,6 +35,12 @@ __all__ = [
 
 LISTED = 20  # bad pictures named in the error; of the others only the number
 ADVICE = "repair or remove them, or go on without them: --skip-bad"
+# Pillow knows more, some of which call other programs (EPS: Ghostscript)
+FORMATS = (
+    "JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "MPO", "PPM", "JPEG2000", "TGA", "PCX",
+    "SGI", "ICO", "DIB", "HEIF",
+)  # fmt: skip
+DEEP_ROWS = 2**20  # pixels of a deep picture in use at a time
 MOST_PIXELS = 100_000_000  # a larger picture is taken for a decompression bomb
 
 
@@ -93,8 +101,27 @@ class Pictures(Protocol):
         """A value that changes with the picture, without reading the file: its size and time."""
 
 
-def decode(stream: IO[bytes], name: str) -> Image.Image:
+@lru_cache
+def known_formats(names: tuple[str, ...] = FORMATS) -> tuple[str, ...]:
+    """Those of the formats that this Pillow reads.
+
+    >>> "PNG" in known_formats(), "EPS" in known_formats()
+    (True, False)
+    """
+    Image.init()
+    return tuple(name for name in names if name in Image.OPEN)
+
+
+def decode(
+    stream: IO[bytes],
+    name: str,
+    *,
+    formats: tuple[str, ...] = FORMATS,
+    count_frames: bool = True,
+) -> Image.Image:
     """Read one picture as upright 8-bit RGB.
+
+    count_frames: False: the number of frames is not looked for, which reads through some files.
 
     >>> import io
     >>> data = io.BytesIO()
@@ -109,12 +136,12 @@ def decode(stream: IO[bytes], name: str) -> Image.Image:
         with warnings.catch_warnings():
             # Pillow's own bomb limit is a warning; warnings on broken EXIF do not matter here
             warnings.simplefilter("ignore")
-            picture = Image.open(stream)
+            picture = Image.open(stream, formats=known_formats(formats))
             if picture.width * picture.height > MOST_PIXELS:
                 raise UnreadablePicture(name, f"{picture.width} x {picture.height} pixels, a bomb?")
             kind: dict[str | tuple[int, int], object] = {
                 "mode": picture.mode,
-                "frames": getattr(picture, "n_frames", 1),
+                "frames": getattr(picture, "n_frames", 1) if count_frames else 1,
             }
             picture.load()
             upright = _rgb(ImageOps.exif_transpose(picture))
@@ -145,15 +172,23 @@ def _rgb(picture: Image.Image) -> Image.Image:
 
 def _from_deep(picture: Image.Image) -> Image.Image:
     """16-bit gray by its high byte; 32-bit and float by their own range."""
-    values = np.asarray(picture).astype(np.float64)
-    if picture.mode.startswith("I;16") or (picture.mode == "I" and 255 < values.max() < 65536):
-        scaled = values / 257
-    elif values.min() >= 0 and values.max() <= 255 and picture.mode == "I":
-        scaled = values
+    values = np.asarray(picture)
+    if picture.mode.startswith("I;16"):
+        low, factor = 0.0, 1 / 257
     else:
-        low, high = np.nanmin(values), np.nanmax(values)
-        scaled = (values - low) * (255 / (high - low) if high > low else 0)
-    return Image.fromarray(np.nan_to_num(scaled).round().astype(np.uint8)).convert("RGB")
+        low, high = (float(end(values)) for end in (np.nanmin, np.nanmax))
+        if picture.mode == "I" and 255 < high < 65536:
+            low, factor = 0.0, 1 / 257
+        elif picture.mode == "I" and low >= 0 and high <= 255:
+            low, factor = 0.0, 1.0
+        else:
+            factor = 255 / (high - low) if high > low else 0.0
+    gray = np.empty(values.shape, np.uint8)
+    step = max(1, DEEP_ROWS // values.shape[1])
+    for at in range(0, len(values), step):  # float64 is eight times as large
+        scaled = (values[at : at + step].astype(np.float64) - low) * factor
+        gray[at : at + step] = np.nan_to_num(scaled).round()
+    return Image.fromarray(gray).convert("RGB")
 
 
 class FilePictures:
@@ -179,6 +214,9 @@ class FilePictures:
 
     def read(self, index: int) -> Image.Image:
         try:
+            kind = self._paths[index].stat().st_mode
+            if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a pipe never ends
+                raise UnreadablePicture(self.name(index), "not a regular file")
             with self._paths[index].open("rb") as stream:
                 return decode(stream, self.name(index))
         except OSError as error:

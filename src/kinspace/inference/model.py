@@ -244,15 +244,21 @@ class EmbeddingModel:
         """Set the thresholds on the gallery as it is now; None where it has too few classes.
 
         They are set on the classes that the network was not trained on, each left out of the
-        gallery in turn; where these are too few, on all. strangers: the dial, the share of
-        strangers that may get through; None: as before. To be called after many pictures or
-        classes were added; `save_gallery` makes it lasting.
+        gallery in turn; where these are too few, on all. Of a network that was trained on all
+        classes (`kinspace train --final`) they are those of the run that left some for a test.
+        strangers: the dial, the share of strangers that may get through; None: as before. To be
+        called after many pictures or classes were added; `save_gallery` makes it lasting.
         """
         if strangers is None:
             strangers = DEFAULT_STRANGERS if self.thresholds is None else self.thresholds.strangers
-        trained = frozenset() if self.folder is None else self.run.trained_classes
-        held_out = held_out_rows(self.table, trained)
-        self.thresholds = calibrate(self.table, held_out, strangers=strangers)
+        table, trained = self.table, frozenset[str]()
+        if self.folder is not None:
+            judge = self.run.evaluated_by
+            if judge is not None:
+                table = judge.embeddings("all", device=self.device)
+            trained = (judge or self.run).trained_classes
+        held_out = held_out_rows(table, trained)
+        self.thresholds = calibrate(table, held_out, strangers=strangers)
         return self.thresholds
 
     def search(

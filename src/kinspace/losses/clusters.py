@@ -21,6 +21,9 @@ from kinspace._core.vectors import squared_distances
 __all__ = ["checked_clusters", "cluster_variance", "given_clusters", "scaled_distances"]
 
 
+LARGE = 2.0**40  # squares of such numbers, and sums of millions of them, are in range
+
+
 def scaled_distances(
     embeddings: Tensor, clusters: Tensor, count: int, *, eps: float, sharpness: float = 1.0
 ) -> Tensor:
@@ -30,23 +33,32 @@ def scaled_distances(
     tensor([[0.2500,    inf],
             [0.2500,    inf]])
     """
+    unit = _unit_of_length(embeddings)  # d is the same in any unit, with eps in its square
+    embeddings, eps_there = embeddings / unit, eps / unit / unit
     means, sizes = class_means(embeddings, clusters, count)
     squares = squared_distances(embeddings, means)  # (batch, clusters)
     own = squares.gather(1, clusters[:, None])
-    variance = own.sum() / (max(len(own) - 1, 1) * sharpness) + eps  # V
+    variance = own.sum() / (max(len(own) - 1, 1) * sharpness) + eps_there  # V
     return (squares / (2 * variance)).masked_fill(sizes == 0, math.inf)
+
+
+def _unit_of_length(embeddings: Tensor) -> Tensor:
+    """A power of two in which the squares of very large embeddings do not overflow; else 1."""
+    largest = embeddings.detach().abs().amax()
+    return torch.where(largest > LARGE, largest.log2().floor().exp2(), torch.ones_like(largest))
 
 
 @full_precision
 def cluster_variance(embeddings: Tensor, clusters: Tensor, count: int) -> Tensor:
-    """V of a batch, with sharpness 1 and without eps.
+    """V of a batch, with sharpness 1 and without eps; at most the largest number there is.
 
     >>> cluster_variance(torch.tensor([[0.0], [2.0]]), torch.zeros(2).long(), 1)
     tensor(2.)
     """
     means, _ = class_means(embeddings, clusters, count)
     offsets = embeddings - means[clusters]
-    return offsets.square().sum() / max(len(embeddings) - 1, 1)
+    variance = offsets.square().sum() / max(len(embeddings) - 1, 1)
+    return variance.clamp(max=torch.finfo(variance.dtype).max)
 
 
 def checked_clusters(

@@ -44,8 +44,9 @@ def histogram_loss(
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     checks.integer("bins", bins, at_least=2)
-    similarity = cosines(embeddings, reference)
-    places = (similarity + 1) * ((bins - 1) / 2)  # (batch, batch), in units of nodes
+    places = (cosines(embeddings, reference) + 1) * (
+        (bins - 1) / 2
+    )  # (batch, batch), in units of nodes
     same = fill_diagonal(index.same, False) if index.excludes_itself else index.same
     # Two histograms side by side in one row a sample: nodes of same pairs, then of different ones.
     # Summing them up row by row keeps the adds of one row from waiting for another's.

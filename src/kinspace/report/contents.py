@@ -84,6 +84,7 @@ def contents(
         "duplicates": duplicate_rows(evaluation.problems, found.pictures),
         "hidden": _hidden(found),
         "warnings": [row for row in (found.run.metrics if found.run else []) if "warning" in row],
+        "selection": found.run.selection if found.run else None,
         "facts": list(_facts(found)),
         "check": None if check is None else [("result", check_verdict(check)), *check_facts(check)],
         "skipped": about.get("skipped", []),

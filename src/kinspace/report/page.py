@@ -18,7 +18,7 @@ from kinspace.evaluation.summary import Status
 from kinspace.report.contents import contents
 from kinspace.report.figures import Plot
 from kinspace.report.map import map_data
-from kinspace.report.plots import curves, evaluation_plots, map_plot
+from kinspace.report.plots import curves, evaluation_plots, map_plot, selection_plot
 from kinspace.report.rendering import render, save_plots
 from kinspace.report.unlabeled_page import unlabeled_table, write_unlabeled_report
 from kinspace.run import Run, open_run
@@ -64,6 +64,8 @@ def _labeled_report(
     plots["map"] = map_plot(drawn_map)
     if found.run is not None:
         plots |= curves({found.evaluation.name: found.run.metrics})
+        if (selection := found.run.selection) is not None:
+            plots["selection"] = selection_plot(selection)
     result = None
     if checked and found.pictures and found.splits is not None:
         status("checking the pictures")

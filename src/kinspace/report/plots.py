@@ -9,10 +9,10 @@ import numpy as np
 
 from kinspace._core.checks import plural
 from kinspace.evaluation.summary import Evaluation
-from kinspace.report.figures import COLORS, Plot, make_plot
+from kinspace.report.figures import COLORS, INK, Plot, make_plot
 from kinspace.report.verdict import percent
 
-__all__ = ["LABELS", "curves", "evaluation_plots", "map_plot", "spectrum"]
+__all__ = ["LABELS", "curves", "evaluation_plots", "map_plot", "selection_plot", "spectrum"]
 
 LABELS = {"model": "this model", "untrained": "backbone before training", "pixels": "raw pixels"}
 BARS = 120  # classes up to which each has a bar
@@ -221,6 +221,51 @@ def _lines(
     rows = [(run, *point) for run, points in lines.items() for point in points]
     alt = f"The {measure} by step: {ranges}."
     return make_plot(name, title, alt, draw, columns=("run", "step", name), rows=rows)
+
+
+def selection_plot(selection: Mapping[str, Any]) -> Plot:
+    """The settings that were tried: Recall@1 on held-out classes by step, and the starts."""
+    tried = [each for each in selection["candidates"] if each["points"]]
+    starts = [each for each in tried if each["kind"] == "start"]
+    trained = [each for each in tried if each["kind"] != "start"]
+
+    def draw(axes: Any) -> None:
+        for number, each in enumerate(trained):
+            steps = [point["step"] for point in each["points"]]
+            recalls = [100 * point["recall@1"] for point in each["points"]]
+            style = "o--" if each["kind"] == "frozen" else "o-"
+            color = COLORS[number % len(COLORS)]
+            axes.plot(steps, recalls, style, color=color, ms=3, label=each["name"])
+            if each["name"] == selection["chosen"]:
+                at = steps.index(selection["step"])
+                axes.plot(steps[at], recalls[at], "*", color=color, ms=13)
+        for dashes, each in zip((":", "-.", (0, (1, 4))), starts, strict=False):
+            height = 100 * each["points"][0]["recall@1"]
+            axes.axhline(height, ls=dashes, lw=1, color=INK, label=f"{each['name']}, no training")
+        axes.set(xlabel="step", ylabel="Recall@1 on held-out classes, %")
+        if trained:
+            axes.set_xscale("log")
+        axes.legend(fontsize=7)
+
+    best = "; ".join(
+        f"{each['name']} {percent(max(point['recall@1'] for point in each['points']))}"
+        for each in tried
+    )
+    keys = ("step", "recall@1", "map@r")
+    rows = [
+        (each["name"], each["kind"], *(point[key] for key in keys))
+        for each in tried
+        for point in each["points"]
+    ]
+    return make_plot(
+        "selection",
+        "Settings that were tried",
+        f"Recall@1 on held-out training classes, at best: {best}.",
+        draw,
+        columns=("candidate", "kind", *keys),
+        rows=rows,
+        size=(6.4, 4.2),
+    )
 
 
 def map_plot(data: Mapping[str, Any]) -> Plot:

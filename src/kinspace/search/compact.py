@@ -43,8 +43,8 @@ __all__ = ["PRECISIONS", "CompactIndex"]
 
 PRECISIONS = ("float32", "int8", "binary")
 HIGHEST = 127
-ROWS = 2**16  # compared at a time
-QUERIES = 64  # compared at a time by their bits
+ROWS, QUERIES = 2**14, 512  # compared at a time
+BY_BITS = 64  # queries compared at a time by their bits
 BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)  # set in each byte
 
 
@@ -146,9 +146,11 @@ class CompactIndex:
         codes = stored.codes if allowed is None else stored.codes[allowed]
         count = min(k, len(codes))
         if count:
-            best, rows = self._best(values, codes, count)
-            places = rows if allowed is None else allowed[rows]
-            ids[:, :count], cosines[:, :count] = stored.columns.ids[places], best
+            for at in range(0, len(values), QUERIES):
+                best, rows = self._best(values[at : at + QUERIES], codes, count)
+                places = rows if allowed is None else allowed[rows]
+                ids[at : at + QUERIES, :count] = stored.columns.ids[places]
+                cosines[at : at + QUERIES, :count] = self._cosines(best)
         return ids, cosines
 
     def _best(
@@ -169,7 +171,7 @@ class CompactIndex:
         return best.numpy(), rows.gather(1, order).numpy()
 
     def _scores(self, queries: NDArray[np.float32], codes: NDArray[Any]) -> NDArray[np.float32]:
-        """(queries, rows)."""
+        """(queries, rows): approximate cosines, or less the bits that differ."""
         assert self._scale is not None
         if self.precision == "int8":
             scaled = torch.from_numpy(queries * (self._scale / HIGHEST))
@@ -177,9 +179,14 @@ class CompactIndex:
             return products
         asked = np.packbits(queries > self._scale, axis=1)
         found = np.empty((len(queries), len(codes)), np.float32)
-        for at in range(0, len(queries), QUERIES):
-            found[at : at + QUERIES] = _different_bits(asked[at : at + QUERIES], codes)
-        cosines: NDArray[np.float32] = np.cos(np.pi / self._dim * found, dtype=np.float32)
+        for at in range(0, len(queries), BY_BITS):
+            found[at : at + BY_BITS] = _different_bits(asked[at : at + BY_BITS], codes)
+        return np.negative(found, out=found)
+
+    def _cosines(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self.precision == "int8":
+            return scores
+        cosines: NDArray[np.float32] = np.cos(np.pi / self._dim * scores, dtype=np.float32)
         return cosines
 
     def save(self, file: str | Path) -> None:

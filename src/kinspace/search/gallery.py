@@ -523,7 +523,13 @@ def _opened_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> Mil
         old = MilvusIndex.load(files.folder / read.address["file"])
         _check_size(old, read, files)
         return old.pinned()
-    index = MilvusIndex.at(read.address, files.folder, where=str(files.file))
+    try:
+        index = MilvusIndex.at(read.address, files.folder, where=str(files.file))
+    except ValueError:
+        database = files.folder / read.address["milvus"]
+        if "://" in read.address["milvus"] or not database.exists():
+            raise
+        return _repaired_milvus(files, read, gallery)
     last = gallery._last_change()
     if len(index) == len(rows.table) and (last is None or _has(index, rows, last)):
         if last is None:
@@ -539,6 +545,22 @@ def _opened_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> Mil
         last = gallery._last_change()
         _put(index, rows, wrong if last is None else np.union1d(wrong, last))
     return index
+
+
+def _repaired_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> MilvusIndex:
+    """Another collection with the rows of the gallery, in the place of one that is damaged."""
+    with files.lock("repairing the index"):
+        gallery._replay(shared=True)
+        rows, dim = gallery._rows, gallery.table.dim
+        index = MilvusIndex.beside_damaged(read.address, files.folder, dim)
+        _put(index, rows, rows.keys)
+        index.wait_until_indexed()
+        generation, address = new_generation(), index.address(files.folder)
+        files.commit(Snapshot(rows, generation, read.backend, address))
+        files.clean(generation)
+        index.publish(drop_old=True)
+        index.close()
+    return index  # `load` sees that there is another generation, and reads that
 
 
 def _has(index: MilvusIndex, rows: GalleryRows, keys: NDArray[np.int64]) -> bool:

@@ -245,6 +245,22 @@ class MilvusIndex:
         pattern = re.compile(re.escape(self.name) + r"_v\d+")
         return [name for name in taken if pattern.fullmatch(name)]
 
+    @classmethod
+    def beside_damaged(
+        cls, address: Mapping[str, str], folder: Path, dim: int, *, token: str | None = None
+    ) -> MilvusIndex:
+        """A new, empty version at an `address` whose current one can no longer be loaded.
+
+        milvus-lite, killed while it writes the file of an index, cannot read that collection again.
+        """
+        index = object.__new__(cls)
+        uri = address["milvus"]
+        index.uri = uri if "://" in uri else str(folder / uri)
+        index.name, index.effort, index._index_type = address["name"], 256, "AUTOINDEX"
+        index._collection, index._dim = index.name, dim
+        index._client = connect(index.uri, token or os.environ.get("MILVUS_TOKEN", ""))
+        return index.next_version(dim)
+
     def next_version(self, dim: int | None = None) -> MilvusIndex:
         """A new, empty collection for the vectors of another model; `publish` puts it in use."""
         used = map(_version_number, self.versions())

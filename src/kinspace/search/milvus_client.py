@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
@@ -69,10 +70,18 @@ def connect(uri: str, token: str) -> Any:
         raise ValueError(
             "milvus: pymilvus is not installed; install it with: pip install 'kinspace[milvus]'"
         ) from None
+    local = "://" not in uri
+    log = logging.getLogger("milvus_lite")
+    before = log.level
+    if local:
+        log.setLevel(logging.CRITICAL)  # it prints the traceback of an error that is raised here
     try:
         return MilvusClient(uri, token=token)
     except MilvusException as error:
-        raise ValueError(f"{uri}: cannot be opened: {error.message}") from None
+        why = "; one process at a time can open such a file: is a server running?" if local else ""
+        raise ValueError(f"{uri}: cannot be opened: {error.message}{why}") from None
+    finally:
+        log.setLevel(before)
 
 
 def check_server(uri: str, name: str | None, token: str | None) -> None:

@@ -20,7 +20,7 @@ from kinspace.server.server_settings import ServerSettings, settings_for_address
 
 __all__ = ["listen_at", "report_missing_pictures", "serve"]
 
-CONNECTIONS = 256  # at one time, pages and uploads together
+SHUTDOWN = 10  # seconds for the requests under way
 
 
 def serve(  # noqa: PLR0913 - the options of `kinspace serve`
@@ -47,7 +47,8 @@ def serve(  # noqa: PLR0913 - the options of `kinspace serve`
     try:
         import uvicorn  # noqa: F401 - looked for before the model is loaded
 
-        import kinspace.server.app  # noqa: F401
+        import kinspace.server.app
+        import kinspace.server.connections  # noqa: F401
     except ImportError as error:
         raise ValueError(
             f"serve: needs {error.name}; install it with: pip install 'kinspace[serve]'"
@@ -72,6 +73,7 @@ def _serve(
     import uvicorn
 
     from kinspace.server.app import make_app
+    from kinspace.server.connections import limited_protocol
 
     model = run if isinstance(run, EmbeddingModel) else load(run, device)
     thumbnails = Thumbnails(model, data)
@@ -99,7 +101,8 @@ def _serve(
         log_level="warning",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
+        http=limited_protocol(settings),
+        timeout_graceful_shutdown=SHUTDOWN,
     )
     with suppress(KeyboardInterrupt):
         Server(config).run(sockets=[listener])

@@ -19,7 +19,11 @@ class ServerSettings:
     token: required from every client, if given. hosts: the host names a request may use; None: any.
     The default is the names of this machine, so that no foreign page can reach the server under a
     name of its own (DNS rebinding). max_upload_bytes, max_pixels: of one picture. read_timeout:
-    seconds without data from a client before its upload is refused. queue_size: pictures processed
+    seconds without data from a client before its upload is refused; header_timeout, body_timeout,
+    request_timeout: seconds for the headers, for the whole body, and for a request with its answer;
+    decode_timeout: for a picture to be decoded.
+    connections, connections_per_address: open at one time; behind a proxy all are of one address.
+    queue_size: pictures processed
     at one time; the next one is refused with 503. batch_size: pictures through the model at a time.
     max_neighbors: that a request may ask for.
 
@@ -33,6 +37,12 @@ class ServerSettings:
     max_upload_bytes: int = 10 * 2**20
     max_pixels: int = 40_000_000
     read_timeout: float = 30.0
+    header_timeout: float = 10.0
+    body_timeout: float = 60.0
+    request_timeout: float = 180.0
+    decode_timeout: float = 20.0
+    connections: int = 256
+    connections_per_address: int = 64
     queue_size: int = 32
     batch_size: int = 16
     max_neighbors: int = 100
@@ -41,12 +51,16 @@ class ServerSettings:
         for name in (
             "max_upload_bytes",
             "max_pixels",
+            "connections",
+            "connections_per_address",
             "queue_size",
             "batch_size",
             "max_neighbors",
         ):
             checks.integer(name, getattr(self, name), at_least=1)
-        checks.positive("read_timeout", self.read_timeout)
+        for name in vars(self):
+            if name.endswith("_timeout"):
+                checks.positive(name, getattr(self, name))
         if self.token is not None and (not self.token.isascii() or len(self.token) < 8):
             raise ValueError("token: expected at least 8 ASCII characters, got fewer or others")
 

@@ -1,7 +1,7 @@
 """What all requests share: the model, its queue, worker threads, and responses that never change.
 
-The event loop reads the requests; a few worker threads decode pictures and search; the model has
-a thread of its own (`kinspace.server.batch_queue`).
+The event loop reads the requests; a few threads decode pictures, others search; the model has a
+thread of its own (`kinspace.server.batch_queue`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from kinspace.server.upload_limits import read_upload
 
 __all__ = ["Service", "queue_full_error"]
 
-WORKERS = 4  # threads, at most: decoding a picture may take some hundred MB
+WORKERS = 4  # threads, at most
+DECODERS = 2  # threads: decoding a picture may take some hundred MB
 T = TypeVar("T")
 
 
@@ -57,6 +58,8 @@ class Service:
         self.workers = ThreadPoolExecutor(
             min(WORKERS, max(2, cpu_count())), "kinspace-request", use_one_core
         )
+        # pictures are decoded by threads of their own: slow ones hold up no search
+        self.decoders = ThreadPoolExecutor(DECODERS, "kinspace-decode", use_one_core)
         self.transform = model.transform
         len(model.index)  # builds the index before several threads search it
         self.pictures = catalog.to_json(catalog.pictures(model.table))
@@ -77,13 +80,25 @@ class Service:
         try:
             with self.queue.slot():
                 data = await upload.read()
-                inputs = await self.in_worker(
-                    lambda: network_input(read_upload(data, self.settings), self.transform)
-                )
+                inputs = await self.decoded(data)
                 vector = await asyncio.wrap_future(self.queue.submit(inputs))
                 return await self.respond(lambda: answer(vector))
         except QueueFull:
             raise queue_full_error() from None
+
+    async def decoded(self, data: bytes) -> Tensor:
+        """The network's input for an uploaded file; 413 if it takes too long to decode."""
+        work = asyncio.get_running_loop().run_in_executor(
+            self.decoders,
+            lambda: network_input(read_upload(data, self.settings), self.transform),
+        )
+        seconds = self.settings.decode_timeout
+        try:
+            return await asyncio.wait_for(work, seconds)
+        except TimeoutError:
+            raise HTTPException(
+                413, f"picture: expected one that is decoded in {seconds:g} seconds, got another"
+            ) from None
 
     async def respond(self, answer: Callable[[], Any]) -> Response:
         """The JSON of answer(), computed by a worker thread."""
@@ -98,6 +113,7 @@ class Service:
         """Stop the threads."""
         self.queue.close()
         self.workers.shutdown()
+        self.decoders.shutdown(wait=False, cancel_futures=True)
 
     def parse_query(self, k: int, text: str) -> tuple[int, Where | None]:
         """Checked number of neighbors and filter; raises an HTTPException if invalid."""

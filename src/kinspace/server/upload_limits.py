@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import warnings
-from functools import lru_cache
 
 from PIL import Image, UnidentifiedImageError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kinspace.data.pictures import UnreadablePicture, decode
+from kinspace.data.pictures import UnreadablePicture, decode, known_formats
 from kinspace.server.server_settings import ServerSettings
 
 __all__ = ["UploadLimitMiddleware", "read_upload"]
@@ -37,7 +36,7 @@ def read_upload(data: bytes, settings: ServerSettings) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about Pillow's own limit; ours is below
             # reads only the header: nothing is decoded before its size is known
-            with Image.open(io.BytesIO(data), formats=_formats()) as picture:
+            with Image.open(io.BytesIO(data), formats=known_formats(FORMATS)) as picture:
                 width, height = picture.size
     except UnidentifiedImageError:
         raise HTTPException(
@@ -54,15 +53,10 @@ def read_upload(data: bytes, settings: ServerSettings) -> Image.Image:
             413, f"picture: expected {_pixels_text(settings)}, got {width:,} x {height:,}"
         )
     try:
-        return decode(io.BytesIO(data), "picture")
+        # the number of frames is not asked for: a file of many directories takes long to count
+        return decode(io.BytesIO(data), "picture", formats=FORMATS, count_frames=False)
     except UnreadablePicture as error:
         raise HTTPException(400, str(error)) from None
-
-
-@lru_cache(1)
-def _formats() -> tuple[str, ...]:
-    Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)  # AVIF is not in every Pillow
 
 
 def _pixels_text(settings: ServerSettings) -> str:
@@ -88,6 +82,8 @@ class UploadLimitMiddleware:
         limit, read, complete = self.settings.max_upload_bytes + FORM_BYTES, 0, False
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         too_long = declared.isdigit() and int(declared) > limit
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.settings.body_timeout
 
         async def limited() -> Message:
             nonlocal read, complete
@@ -96,7 +92,8 @@ class UploadLimitMiddleware:
             if too_long:
                 raise HTTPException(413, _too_large_text(self.settings))
             try:
-                message = await asyncio.wait_for(receive(), self.settings.read_timeout)
+                left = min(self.settings.read_timeout, end - loop.time())
+                message = await asyncio.wait_for(receive(), left)
             except TimeoutError:
                 raise HTTPException(
                     408, "expected the complete request, got a part of it"

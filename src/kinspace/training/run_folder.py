@@ -88,7 +88,10 @@ def new_folder(out: str | Path | None, name: str) -> Path:
             )
         if folder.is_dir():
             clear_parts(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        # a process that was killed before it wrote run.json has begun nothing
+        if folder.exists() and (
+            not folder.is_dir() or {path.name for path in folder.iterdir()} - {"recipe.toml", LOCK}
+        ):
             raise ValueError(f"{folder}: expected a new or empty folder, got one with other files")
     try:
         folder.mkdir(parents=True, exist_ok=True)

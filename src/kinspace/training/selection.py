@@ -15,7 +15,9 @@ steps; those on frozen features, which take seconds, do not count.
 
 Of two candidates the better one has the higher Recall@1, if that is more than one standard error of
 the paired difference; else the higher MAP@R; else, where neither tells them apart, the recipe's own
-settings, then more steps. A training that is not better than the best start is not chosen.
+settings, then more steps. What counts is new classes, so the error is that of a mean over classes
+drawn at random, not over pictures. A training is chosen over the best start only where it is better
+by two standard errors.
 
 With few classes every class is held out once, in folds. The test part is not read.
 
@@ -67,6 +69,7 @@ HELD_OUT = 0.25
 RATE_FACTOR = 3.0  # between neighboring learning rates
 WEIGHT_FACTOR = 5.0  # between neighboring weights of a regularizer
 FROZEN_STEPS, FROZEN_EPOCHS = 200, 4  # a training on frozen features takes the more of both
+MANY = 2**32  # more than a fold has classes
 MAX_DECAY = 0.9999  # of the averaged weights; below it the average covers a tenth of the steps
 
 
@@ -77,13 +80,17 @@ class Point:
     step: int
     recall: Tensor  # (queries,) 1 where the nearest picture is of the class
     precision: Tensor  # (queries,) its share of MAP@R, 0 for a query without a match
+    classes: Tensor  # (queries,) the class of each
 
     @classmethod
-    def of(cls, step: int, scores: QueryScores) -> Point:
+    def of(cls, step: int, scores: QueryScores, labels: Tensor) -> Point:
         """The point of a validation."""
         values = scores.values
         return cls(
-            step, values["recall@1"].float().cpu(), values["map@r"].nan_to_num().float().cpu()
+            step,
+            values["recall@1"].float().cpu(),
+            values["map@r"].nan_to_num().float().cpu(),
+            labels.cpu(),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,20 +102,34 @@ class Point:
         }
 
 
-def better(first: Point, second: Point) -> int:
-    """1 where the first is better, -1 where the second is, 0 where queries cannot tell.
+def better(first: Point, second: Point, *, errors: float = 1.0) -> int:
+    """1 where the first is better, -1 where the second is, 0 where the classes cannot tell.
 
-    >>> sure = Point(10, torch.ones(50), torch.ones(50))
-    >>> poor = Point(10, torch.zeros(50), torch.zeros(50))
+    errors: by how many standard errors it has to be.
+
+    >>> classes = torch.arange(50) % 5
+    >>> sure = Point(10, torch.ones(50), torch.ones(50), classes)
+    >>> poor = Point(10, torch.zeros(50), torch.zeros(50), classes)
     >>> better(sure, poor), better(poor, sure), better(sure, sure)
     (1, -1, 0)
     """
     for ours, theirs in ((first.recall, second.recall), (first.precision, second.precision)):
         apart = ours.double() - theirs.double()
-        error = float(apart.std(unbiased=False)) / math.sqrt(max(len(apart), 1))
-        if abs(float(apart.mean())) > error:
-            return 1 if float(apart.mean()) > 0 else -1
+        mean = float(apart.mean())
+        if abs(mean) > errors * _standard_error(apart, first.classes):
+            return 1 if mean > 0 else -1
     return 0
+
+
+def _standard_error(values: Tensor, classes: Tensor) -> float:
+    """Of the mean of the values, which are drawn in whole classes (cluster-robust).
+
+    sqrt( C / (C - 1) sum_c (sum_{i in c} (v_i - v))^2 ) / N
+    """
+    found, places = classes.unique(return_inverse=True)
+    sums = torch.zeros(len(found), dtype=values.dtype).index_add(0, places, values - values.mean())
+    spread = float(sums.square().sum()) * len(found) / max(len(found) - 1, 1)
+    return math.sqrt(spread) / max(len(values), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +158,7 @@ class Candidate:
             "kind": self.kind,
             "changes": dict(self.changes),
             "points": [point.to_dict() for point in self.points],
+            "best": self.best.step if self.points else None,
             "seconds": round(self.seconds, 1),
             "ended": self.ended,
         }
@@ -378,7 +400,8 @@ class Selection:
         self._init_head(fold, kind, recipe, model, train)
         if kind == "start":
             vectors = embed_all(model, held_out)
-            return [Point.of(0, Retrieval(vectors, held_out.dataset.labels).scores((1,)))], ""
+            scores = Retrieval(vectors, held_out.dataset.labels).scores((1,))
+            return [Point.of(0, scores, held_out.dataset.labels)], ""
         original = None
         if any(part.name == "density" for part in recipe.regularizers):
             original = original_densities(model, train).cpu()
@@ -422,7 +445,7 @@ class Selection:
         length = self._frozen_length(recipe) if kind == "frozen" else self.length
         most = 2 * length
         if kind == "training":
-            most = max(length, min(most, (self.budget - self.spent) // len(self.folds)))
+            most = max(1, min(most, (self.budget - self.spent) // len(self.folds)))
         steps = [step for step in scored_steps(length) if step <= most]
         recipe = with_changes(recipe, {"schedule.steps": steps[-1]})
         dim = embedding_dim(model, train)
@@ -432,7 +455,7 @@ class Selection:
         reasons: list[str] = []
 
         def validated(step: int, scores: QueryScores) -> bool:
-            points.append(Point.of(step, scores))
+            points.append(Point.of(step, scores, held_out.dataset.labels))
             best = _best(points).step
             if step >= 2 * max(best, steps[0]) and step >= length // 2:
                 reasons.append(f"no better since step {best}")
@@ -492,7 +515,7 @@ class Selection:
                 start, start.changes, False, f"{self._kept(start)}: no training ended well"
             )
         best, note = self._best_trained(trained)
-        if start is not None and better(best.best, start.best) <= 0:
+        if start is not None and better(best.best, start.best, errors=2.0) <= 0:
             reason = f"{self._kept(start)}: no training is better on the held-out classes"
             reason += f" ({best.name}, {_percent(best.best)})"
             return Choice(start, start.changes, False, reason)
@@ -615,6 +638,8 @@ def _joined(folds: Sequence[Sequence[Point]]) -> tuple[Point, ...]:
             step,
             torch.cat([points[step].recall for points in by_step]),
             torch.cat([points[step].precision for points in by_step]),
+            # a class of another fold is another class
+            torch.cat([points[step].classes + MANY * i for i, points in enumerate(by_step)]),
         )
         for step in sorted(shared)
     )
@@ -630,7 +655,7 @@ def _first_of_the_best(starts: Sequence[Candidate]) -> Candidate:
 
 
 def _write(file: Path, candidate: Candidate) -> None:
-    tensors = {}
+    tensors = {"classes": candidate.points[0].classes} if candidate.points else {}
     for point in candidate.points:
         tensors[f"recall.{point.step}"] = point.recall
         tensors[f"precision.{point.step}"] = point.precision
@@ -644,7 +669,10 @@ def _read(file: Path, name: str, kind: str, changes: Mapping[str, Any]) -> Candi
         if (about["name"], about["kind"], about["changes"]) != (name, kind, dict(changes)):
             return None
         steps = [point["step"] for point in about["points"]]
-        points = [Point(s, tensors[f"recall.{s}"], tensors[f"precision.{s}"]) for s in steps]
+        points = [
+            Point(s, tensors[f"recall.{s}"], tensors[f"precision.{s}"], tensors["classes"])
+            for s in steps
+        ]
         return Candidate(name, kind, changes, tuple(points), about["seconds"], about["ended"])
     except (ValueError, KeyError):
         return None

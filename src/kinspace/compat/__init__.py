@@ -1,0 +1,1 @@
+"""Bridges from other libraries: their names and calls over what is here. `pml` is the only one."""
