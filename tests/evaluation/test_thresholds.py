@@ -178,6 +178,19 @@ def test_few_held_out_classes_give_way_to_those_of_the_training() -> None:
     assert held_out_rows(names, {"b"}).tolist() == [True, False, True]
 
 
+def test_of_many_pictures_whole_classes_are_used() -> None:
+    """Evenly spaced rows of classes of three would leave no pair of one class."""
+    many = table(1500, 3)
+    found = calibrate(many)
+    assert found is not None
+    assert found.pictures <= 2000
+    assert found.classes >= 600
+    assert found.pictures == 3 * found.classes
+    large = calibrate(table(5, 900))
+    assert large is not None
+    assert (large.classes, large.pictures) == (5, 2000)
+
+
 def test_two_classes_are_refused_and_what_is_done_instead_is_said() -> None:
     for few in (table(2), table(3), table(6, 1), EmbeddingTable(np.eye(3))):
         assert calibrate(few) is None

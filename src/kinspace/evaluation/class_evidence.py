@@ -25,7 +25,8 @@ __all__ = ["CANDIDATES", "EXACT", "Evidence", "LeftOut", "class_evidence", "leav
 NEAREST = 5  # pictures of a class
 CANDIDATES = 64  # nearest pictures in which the classes are looked for
 EXACT = 1 - 1e-5  # cosine of a picture to itself, with rounding
-MAX_QUERIES = 4000  # of `leave_out`; of more, an evenly spaced selection
+MAX_QUERIES = 2000  # of `leave_out`; of more, those of some classes
+MAX_OF_CLASS = 20  # queries, where there are too many
 BLOCK = 2**24  # cosines computed at a time
 QUERIES = 256  # compared at a time
 
@@ -140,9 +141,7 @@ def leave_out(table: EmbeddingTable, chosen: NDArray[np.bool_]) -> LeftOut:
     (np.True_, np.True_)
     """
     assert table.labels is not None
-    rows = np.flatnonzero(chosen)
-    if len(rows) > MAX_QUERIES:
-        rows = rows[np.linspace(0, len(rows) - 1, MAX_QUERIES).astype(np.int64)]
+    rows = _some_classes(np.flatnonzero(chosen), table.labels)
     vectors = unit(torch.from_numpy(table.vectors)).float()
     labels = torch.from_numpy(table.labels)
     sizes = np.bincount(table.labels)
@@ -164,6 +163,31 @@ def leave_out(table: EmbeddingTable, chosen: NDArray[np.bool_]) -> LeftOut:
     stranger = [class_evidence(c, found, sizes) for _, c, found in _by_class(of, others)]
     order = np.argsort(np.argsort(of, kind="stable"), kind="stable")
     return LeftOut(rows, of, _joined(known, order), sizes[of] == 1, _joined(stranger, order))
+
+
+def _some_classes(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of too many rows some of each class, and if these are too many those of some classes.
+
+    The largest class comes first, so that there are pairs of one class if there can be.
+    """
+    if len(rows) <= MAX_QUERIES:
+        return rows
+    of = labels[rows]
+    classes, sizes = np.unique(of, return_counts=True)
+    most = max(MAX_OF_CLASS, MAX_QUERIES // len(classes))
+    order = np.random.default_rng(0).permutation(len(classes))
+    order = [int(sizes.argmax()), *order[order != sizes.argmax()].tolist()]
+    by_class = np.split(rows[np.argsort(of, kind="stable")], np.cumsum(sizes)[:-1])
+    kept: list[NDArray[np.int64]] = []
+    count = 0
+    for each in order:
+        own = by_class[each]
+        own = own[np.linspace(0, len(own) - 1, min(most, len(own))).astype(np.int64)]
+        if count + len(own) > MAX_QUERIES:
+            break
+        kept.append(own)
+        count += len(own)
+    return np.sort(np.concatenate(kept))
 
 
 def _candidates(cosines: Tensor, labels: Tensor) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
