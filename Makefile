@@ -45,10 +45,12 @@ format: setup ## apply ruff's formatting and its safe fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-demo: setup ## train a small net on moths, test it on species it never saw, write a report
+demo: setup ## train on moths, test on species it never saw, write a report, serve the page
 	rm -rf runs/demo
-	$(BIN)/kinspace train moths --method nra --steps 400 --out runs/demo
+	$(BIN)/kinspace train moths --out runs/demo
 	$(BIN)/kinspace report runs/demo
+	$(BIN)/kinspace index runs/demo
+	$(BIN)/kinspace serve runs/demo --open
 
 bench: setup .venv/installed-benchmark ## time the losses against pytorch-metric-learning
 	$(BIN)/python benchmarks/losses.py
