@@ -175,8 +175,8 @@ def _some_classes(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray
     of = labels[rows]
     classes, sizes = np.unique(of, return_counts=True)
     most = max(MAX_OF_CLASS, MAX_QUERIES // len(classes))
-    drawn = np.random.default_rng(0).permutation(len(classes))
-    order = [int(sizes.argmax()), *drawn[drawn != sizes.argmax()].tolist()]
+    drawn, largest = np.random.default_rng(0).permutation(len(classes)), int(sizes.argmax())
+    order = [largest, *drawn[drawn != largest].tolist()]
     by_class = np.split(rows[np.argsort(of, kind="stable")], np.cumsum(sizes)[:-1])
     kept: list[NDArray[np.int64]] = []
     count = 0
