@@ -62,7 +62,15 @@ from kinspace.training.loop import Hooks, fit
 from kinspace.training.run_folder import read_checkpoint, write_checkpoint
 from kinspace.training.settings import RunSettings
 
-__all__ = ["Candidate", "Choice", "Point", "Selection", "better", "enough_classes"]
+__all__ = [
+    "Candidate",
+    "Choice",
+    "Point",
+    "Selection",
+    "better",
+    "enough_classes",
+    "validation_folds",
+]
 
 FOLDS = {4: 2, 9: 3, 40: 1}  # from so many training classes on; 1: a quarter of them is held out
 HELD_OUT = 0.25
@@ -217,7 +225,7 @@ class Selection:
     has_weights: bool = False
 
     def __post_init__(self) -> None:
-        self.folds = _folds(self.train, self.settings.seed)
+        self.folds = validation_folds(self.train, self.settings.seed)
         self.candidates: list[Candidate] = []
         self.spent = 0  # steps of the candidates that count
         self.notes: list[str] = []
@@ -618,7 +626,7 @@ def scored_steps(length: int) -> list[int]:
     return sorted({max(1, round(length * 2 ** (half / 2))) for half in range(-12, 3)})
 
 
-def _folds(train: DataPart, seed: int) -> list[tuple[DataPart, DataPart]]:
+def validation_folds(train: DataPart, seed: int) -> list[tuple[DataPart, DataPart]]:
     """The training part without the held-out classes, and these, once or in folds."""
     dataset = train.dataset
     count = next(folds for least, folds in reversed(FOLDS.items()) if dataset.num_classes >= least)
