@@ -100,8 +100,8 @@ def shipped_method(name: str, changes: Mapping[str, Any]) -> Method:
 
 def own_method(file: str | Path, changes: Mapping[str, Any]) -> Method:
     """The loss in a file of the user's (see the module's docstring)."""
-    path, _, wanted = str(file).partition(".py:")
-    path = Path(f"{path}.py" if wanted else path).expanduser()
+    text, _, wanted = str(file).partition(".py:")
+    path = Path(f"{text}.py" if wanted else text).expanduser()
     module = _load(path)
     cls = _as_module(_the_loss(module, path, wanted), str(path))
     name = path.stem if path.stem not in LOSSES else f"{path.stem}_of_file"
@@ -175,6 +175,7 @@ def _value(span: Range, place: float) -> Any:
     low, high = span.low, span.high
     assert low is not None
     assert high is not None
+    found: float
     if span.log:
         found = math.exp(math.log(low) + place * (math.log(high) - math.log(low)))
     else:
@@ -222,7 +223,7 @@ def _load(path: Path) -> ModuleType:
 
 
 def _the_loss(module: ModuleType, path: Path, wanted: str) -> Callable[..., Any]:
-    found = {
+    found: dict[str, Callable[..., Any]] = {
         name: value
         for name, value in vars(module).items()
         if not name.startswith("_")
