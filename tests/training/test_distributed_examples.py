@@ -12,16 +12,14 @@ import torch
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(
-    example: str, *arguments: object, processes: int = 1, env: dict[str, str] | None = None
-) -> str:
+def run(example: str, *arguments: object, processes: int = 1) -> str:
     """What an example prints; on several processes by torchrun."""
     command = [sys.executable]
     if processes > 1:
         command += ["-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc-per-node", str(processes)]
     command += [str(EXAMPLES / example), *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **(env or {})}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
