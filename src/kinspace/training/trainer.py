@@ -72,9 +72,10 @@ from kinspace.training.run_folder import (
     write_checkpoint,
     write_run,
 )
-from kinspace.training.selection import Selection, enough_classes, fresh_model, start_recipe
+from kinspace.training.selection import Selection
 from kinspace.training.settings import RunSettings
 from kinspace.training.state import State, from_checkpoint
+from kinspace.training.trials import enough_classes, fresh_model, start_recipe
 
 if TYPE_CHECKING:
     from kinspace.run import Run
