@@ -236,7 +236,7 @@ class Run:
 
     def _opened(self, data: Any) -> Dataset:
         if data is not None:
-            return load_dataset(data)
+            return load_dataset(data, allow_outside=_outside_allowed(self.about))
         if (self.folder / "hierarchy.json").exists():
             raise ValueError(
                 f"{self.folder}: a run of kinspace hierarchy, on merged classes; its "
@@ -324,7 +324,17 @@ def data_source(about: Mapping[str, Any]) -> str:
 def load_run_data(about: Mapping[str, Any]) -> Dataset:
     """The whole data set of a run, by what its run.json says."""
     labeled = None if about.get("labeled", True) else False
-    return load_dataset(data_source(about), labeled=labeled, columns=about.get("columns"))
+    return load_dataset(
+        data_source(about),
+        labeled=labeled,
+        columns=about.get("columns"),
+        allow_outside=_outside_allowed(about),
+    )
+
+
+def _outside_allowed(about: Mapping[str, Any]) -> bool:
+    """Whether the run was made with a table that may name pictures outside its folder."""
+    return bool(about.get("settings", {}).get("allow_outside", False))
 
 
 def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:
