@@ -47,11 +47,11 @@ from kinspace.models import Embedder
 from kinspace.recipes import Recipe, with_changes
 from kinspace.recipes.overrides import fit_batch_size, samples_per_batch
 from kinspace.training.components import (
+    densities_for,
     init_head,
     make_model,
     make_plan,
     make_state,
-    original_densities,
     warm_start_recipe,
 )
 from kinspace.training.data_parts import DataPart, DataParts, embedding_dim
@@ -402,9 +402,7 @@ class Selection:
             vectors = embed_all(model, held_out)
             scores = Retrieval(vectors, held_out.dataset.labels).scores((1,))
             return [Point.of(0, scores, held_out.dataset.labels)], ""
-        original = None
-        if any(part.name == "density" for part in recipe.regularizers):
-            original = original_densities(model, train).cpu()
+        original = densities_for(recipe, model, train)
         if recipe.warm_start.steps:
             self._warm_start(fold, recipe, model, train)
         return self._trajectory(recipe, model, train, held_out, kind, original)
