@@ -89,23 +89,33 @@ def markdown_table(content: Content) -> str:
 def _made_by(file: Path, content: Content, page: Path) -> str:
     """The command, the hardware and the versions."""
     runs = content["runs"]
-    data = shown_data(content["data"])
     seeds = sorted({run["seed"] for run in runs})
-    weights = any(
-        "--weights" in run["command"] or "model.weights=" in run["command"] for run in runs
-    )
-    command = f"kinspace reproduce {content['experiment']} {data} --seeds {len(seeds)}"
-    command += " --weights FILE" if weights else ""
     hardware = _distinct(run["hardware"]["device"] for run in runs)
     torch = _distinct(run["hardware"]["torch"] for run in runs)
     commits = _distinct(run.get("commit", "unknown") for run in runs)
     minutes = sum(run["seconds"] for run in runs) / 60
     return (
-        f"    {command}\n\n"
+        f"    {_command(content)}\n\n"
         f"Seeds {', '.join(map(str, seeds))}; {len(runs)} runs, {minutes:.0f} minutes of training "
         f"all together; {hardware}; torch {torch}; commit {commits}. Every run with its command: "
         f"[{file.name}]({_link(file, page)}).\n"
     )
+
+
+def _command(content: Content) -> str:
+    """The command that makes these runs and no others, from the experiment as it is now."""
+    name, data, runs = content["experiment"], content["data"], content["runs"]
+    seeds = sorted({run["seed"] for run in runs})
+    words = [f"kinspace reproduce {name} {shown_data(data)} --seeds {len(seeds)}"]
+    trained = {run["row"] for run in runs}
+    rows = [row["name"] for row in content["rows"]]
+    if not trained.issuperset(rows):
+        words += [f"--only {row}" for row in rows if row in trained]
+    if name in experiment_names() and not any(run["held_out"] for run in runs):
+        words += ["--validate 0"] if read_experiment(name).validate else []
+    if any("--weights" in run["command"] or "model.weights=" in run["command"] for run in runs):
+        words.append("--weights FILE")
+    return " ".join(words)
 
 
 def _distinct(values: Iterable[str]) -> str:

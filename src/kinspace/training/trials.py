@@ -27,11 +27,11 @@ from kinspace.recipes import Recipe, with_changes
 from kinspace.recipes.overrides import fit_batch_size, samples_per_batch
 from kinspace.training.candidates import Candidate, Point, best_point, join_folds
 from kinspace.training.components import (
+    densities_for,
     init_head,
     make_model,
     make_plan,
     make_state,
-    original_densities,
     warm_start_recipe,
 )
 from kinspace.training.data_parts import DataPart, DataParts, embedding_dim
@@ -114,9 +114,7 @@ class Trials:
             vectors = embed_all(model, held_out)
             scores = Retrieval(vectors, held_out.dataset.labels).scores((1,))
             return [Point.of(0, scores, held_out.dataset.labels)], ""
-        original = None
-        if any(part.name == "density" for part in recipe.regularizers):
-            original = original_densities(model, train).cpu()
+        original = densities_for(recipe, model, train)
         if recipe.warm_start.steps:
             self._warm_start(fold, recipe, model, train)
         if kind == "frozen":
