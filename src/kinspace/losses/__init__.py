@@ -9,6 +9,10 @@ a memory of earlier batches, a gallery, the vectors of a teacher, a second view.
   all positives and negatives are rows of the reference. Nothing is left out as "itself".
 - includes_batch: the reference begins with the batch itself, and no sample is its own positive.
 
+Every loss of labels takes words as labels, `ignore_label`, and where it is a mean of terms `weights`
+and `singletons`; some take a matrix of labels, some a `distance`: one of `DISTANCES`. What these do
+is in docs/methods.md, under "Samples".
+
 Triplet, contrastive and margin loss take chosen pairs (P, 2) or triplets (T, 3), rows of indices as
 miners return them: anchors are rows of the embeddings, the others of the reference where there is
 one.
@@ -16,6 +20,7 @@ one.
 
 from torch import nn
 
+from kinspace._core.distances import DISTANCES
 from kinspace.losses.adacos import AdaCos, adacos_loss
 from kinspace.losses.almn import ALMN, almn_loss, virtual_points
 from kinspace.losses.angular import Angular, angular_loss
@@ -79,6 +84,7 @@ from kinspace.losses.vicreg import VICReg, vicreg_loss
 __all__ = [
     "ALMN",
     "BIER",
+    "DISTANCES",
     "HDC",
     "LOSSES",
     "NCA",

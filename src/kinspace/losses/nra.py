@@ -22,6 +22,7 @@ from pretrained features few are. a < 1 has infinite slopes at both ends and is 
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -30,24 +31,26 @@ from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.references import compared
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
 from kinspace._core.vectors import fill_diagonal, paired_distances, squared_distances
 
 __all__ = ["NRA", "nra_loss", "rank_statistics"]
 
 
-@full_precision
+@takes_samples
 def nra_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     alpha: float = 4.0,
     eps: float = 1e-4,
     detach_range: bool = False,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """NRA loss (module docstring).
 
@@ -153,15 +156,7 @@ class NRA(nn.Module):
         self.detach_range = detach_range
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return nra_loss(
             embeddings,
             labels,
@@ -169,9 +164,7 @@ class NRA(nn.Module):
             eps=self.eps,
             detach_range=self.detach_range,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:
