@@ -50,6 +50,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "nt_xent_loss": [{}, {"temperature": 1.0}],
     "ranked_list_loss": [{}, {"balance": 0.2, "margin": 1.0, "temperature": 1.0}],
     "recall_surrogate_loss": [{}, {"ks": (1, 3), "temperature": 0.1}],
+    "roadmap_loss": [{}, {"calibration": 0.2, "temperature": 0.1, "slope": 3.0}],
     "smooth_ap_loss": [{}, {"temperature": 0.1}],
     "supcon_loss": [{}, {"temperature": 1.0}],
     "tuplet_margin_loss": [{}, {"scale": 4.0, "slack": 0.5}],

@@ -356,6 +356,7 @@ SEVERAL = [
     "nt_xent_loss",
     "ranked_list_loss",
     "recall_surrogate_loss",
+    "roadmap_loss",
     "smooth_ap_loss",
     "supcon_loss",
     "tuplet_margin_loss",

@@ -1104,6 +1104,30 @@ def smooth_ap_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0
     return compared("smooth_ap_loss", embeddings, labels, temperature=temperature)
 
 
+def roadmap_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 0.01,
+    threshold: float = 0.05,
+    slope: float = 100.0,
+    positive_margin: float = 0.9,
+    negative_margin: float = 0.6,
+    calibration: float = 0.5,
+) -> Tensor:
+    return compared(
+        "roadmap_loss",
+        embeddings,
+        labels,
+        temperature=temperature,
+        threshold=threshold,
+        slope=slope,
+        positive_margin=positive_margin,
+        negative_margin=negative_margin,
+        calibration=calibration,
+    )
+
+
 def recall_surrogate_loss(
     embeddings: Tensor,
     labels: Tensor,

@@ -119,8 +119,8 @@ class Margin(nn.Module):
         self.cutoff = checks.positive("cutoff", cutoff)
         self.nonzero_cutoff = checks.positive("nonzero_cutoff", nonzero_cutoff)
         self.rng = StepGenerator(seed)
-        boundary = float(checks.number("boundary", boundary))
-        self.boundary = nn.Parameter(torch.full((num_classes,), boundary))
+        start = torch.as_tensor(checks.number("boundary", boundary)).detach()
+        self.boundary = nn.Parameter(torch.full((num_classes,), float(start)))
 
     @takes_weights
     def forward(self, embeddings: Tensor, labels: Tensor, **inputs: Unpack[Chosen]) -> Tensor:
