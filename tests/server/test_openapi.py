@@ -5,6 +5,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,7 +76,9 @@ def test_a_token_is_in_the_description_where_there_is_one(model: EmbeddingModel)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("token", [None, "moths-fly-at-night"])
-def test_schemathesis_finds_no_mismatch(model: EmbeddingModel, token: str | None) -> None:
+def test_schemathesis_finds_no_mismatch(
+    model: EmbeddingModel, token: str | None, tmp_path: Path
+) -> None:
     """Its own check of which pictures are accepted is left out: random bytes are no picture."""
     pytest.importorskip("schemathesis", reason="pip install schemathesis")
     settings = ServerSettings(token=token)
@@ -85,7 +88,12 @@ def test_schemathesis_finds_no_mismatch(model: EmbeddingModel, token: str | None
         options = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
         options += ["--max-examples", "25", "--seed", "1", "--request-timeout", "60"]
         done = subprocess.run(
-            [*command, *options, *access], capture_output=True, text=True, check=False, timeout=600
+            [*command, *options, *access],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
         )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert "11 selected / 11 total" in done.stdout
