@@ -28,6 +28,7 @@ EXIT_CODES = (
 # first line.
 COMMANDS = {
     "add": "Add pictures to a gallery, of new classes too, without training.",
+    "benchmark": "Compare a loss of yours with those of kinspace, all under the same budget.",
     "check": "Check every picture of a data set and list the problems.",
     "compare": "Compare runs: means over seeds and significance tests.",
     "duplicates": "List pictures that are copies of each other, as CSV.",

@@ -42,7 +42,7 @@ from kinspace.training.loop import Hooks, Plan, fit
 from kinspace.training.settings import RunSettings
 from kinspace.training.state import State
 
-__all__ = ["Trials", "enough_classes", "fresh_model", "start_recipe"]
+__all__ = ["Trials", "enough_classes", "fresh_model", "start_recipe", "validation_folds"]
 
 FOLDS = {4: 2, 9: 3, 40: 1}  # from so many training classes on; 1: a quarter of them is held out
 HELD_OUT = 0.25
@@ -78,7 +78,7 @@ class Trials:
     folds: list[tuple[DataPart, DataPart]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.folds = _folds(self.train, self.settings.seed)
+        self.folds = validation_folds(self.train, self.settings.seed)
         self._frozen: list[tuple[DataPart, DataPart]] | None = None
         self._heads: dict[tuple[object, ...], Mapping[str, Tensor]] = {}
         self._warm: dict[int, Mapping[str, Tensor]] = {}
@@ -262,7 +262,7 @@ def scored_steps(length: int) -> list[int]:
     return sorted({max(1, round(length * 2 ** (half / 2))) for half in range(-12, 3)})
 
 
-def _folds(train: DataPart, seed: int) -> list[tuple[DataPart, DataPart]]:
+def validation_folds(train: DataPart, seed: int) -> list[tuple[DataPart, DataPart]]:
     """The training part without the held-out classes, and these, once or in folds."""
     dataset = train.dataset
     count = next(folds for least, folds in reversed(FOLDS.items()) if dataset.num_classes >= least)
