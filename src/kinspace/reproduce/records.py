@@ -251,7 +251,8 @@ def _losses(run: Run, every: int) -> list[list[float]]:
     by_point: dict[int, list[float]] = {}
     for row in run.metrics:
         if "loss" in row:
-            by_point.setdefault(-(-row["step"] // every) * every, []).append(row["loss"])
+            point = min(-(-row["step"] // every) * every, run.results["steps"])
+            by_point.setdefault(point, []).append(row["loss"])
     return [[step, sum(values) / len(values)] for step, values in sorted(by_point.items())]
 
 
