@@ -151,7 +151,9 @@ def test_the_page_has_tables_figures_commands_and_the_words_by_hand(tmp_path: Pa
     results_page(page, results)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# Results")
-    assert text.index("## ALMN by its margin factor") < text.index("## Sweeps")
+    assert text.index("## The papers' own pictures") < text.index("### Sweeps")
+    assert text.index("### Sweeps") < text.index("## Larger pictures")
+    assert text.index("## Larger pictures") < text.index("### ALMN by its margin factor")
     assert "What did not hold: **nothing**." in text
     assert "|  | ours, 3 seeds | 50.0 ± 0.0 |" in text
     assert "    kinspace reproduce almn cub200:FOLDER --seeds 3" in text

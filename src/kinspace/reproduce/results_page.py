@@ -20,6 +20,20 @@ from kinspace.reproduce.results_table import headings, table_lines
 __all__ = ["results_page"]
 
 Content = Mapping[str, Any]
+# Chapters in the order of the page, each with its experiments; others are at the end of the last.
+CHAPTERS = {
+    "The papers' own pictures: 227 pixels": (
+        *("sweeps", "almn_printed", "almn_margin", "virtual_points"),
+        *("density_printed", "density_lambda", "density_share"),
+        *("nra_printed", "nra_alpha", "nra_trials"),
+        *("spread", "spread_printed", "five", "large_batch"),
+    ),
+    "Larger pictures": ("almn", "density", "nra", "baselines", "best"),
+    "Classes seen in training, and other data": (
+        *("magnet_pets_printed", "magnet_pets", "magnet_attributes", "magnet_hierarchy"),
+        *("nra_mnist", "spread_omniglot", "spread_omniglot_weight", "large_batch_moths"),
+    ),
+}
 
 
 def results_page(page: str | Path, results: str | Path) -> Path:
@@ -35,16 +49,26 @@ def results_page(page: str | Path, results: str | Path) -> Path:
             f"{results}: expected results of `kinspace reproduce` (NAME.json), got none; make some "
             f"with --results {results}"
         )
-    order = {name: position for position, name in enumerate(experiment_names())}
-    found.sort(key=lambda each: (order.get(each[1]["experiment"], len(order)), each[0].stem))
+    order = [name for names in CHAPTERS.values() for name in names]
+    places = {name: position for position, name in enumerate(order)}
+    found.sort(key=lambda each: (places.get(each[1]["experiment"], len(order)), each[0].stem))
     comments = page.with_suffix("")
     parts = [_snippet(comments / "introduction.md", "# Results\n")]
-    parts += [_section(file, content, page, comments) for file, content in found]
+    before = None
+    for file, content in found:
+        chapter = _chapter(content["experiment"])
+        parts += [f"## {chapter}\n"] if chapter != before else []
+        parts.append(_section(file, content, page, comments))
+        before = chapter
     parts.append(_snippet(comments / "end.md", ""))
     page.parent.mkdir(parents=True, exist_ok=True)
     text = "\n".join(part.strip("\n") + "\n" for part in parts if part.strip())
     page.write_text(text, encoding="utf-8")
     return page
+
+
+def _chapter(name: str) -> str:
+    return next((title for title, names in CHAPTERS.items() if name in names), [*CHAPTERS][-1])
 
 
 def _with_figures(file: Path) -> dict[str, Any]:
@@ -62,7 +86,7 @@ def _section(file: Path, content: Content, page: Path, comments: Path) -> str:
     stem = file.name.removesuffix(".json")
     elsewhere = "" if stem == content["experiment"] else f" ({content['data']})"
     parts = [
-        f"## {content['title']}{elsewhere}\n",
+        f"### {content['title']}{elsewhere}\n",
         f"{content['paper']}. Data: {content['data']}.\n",
         _snippet(comments / f"{stem}.md", ""),
         markdown_table(content),
