@@ -31,8 +31,8 @@ from kinspace.training.components import choose_backbone, make_model, transform_
 from kinspace.training.data_parts import DataPart, DataParts, prepare, split_for, unread_parts
 from kinspace.training.frozen import freeze, kept_features, with_features
 from kinspace.training.run_folder import hardware
-from kinspace.training.selection import enough_classes, validation_folds
 from kinspace.training.settings import RunSettings
+from kinspace.training.trials import enough_classes, validation_folds
 
 __all__ = ["USUAL", "benchmark"]
 

@@ -200,10 +200,11 @@ def _valid_end(
     """The end of a range: the value times the factor, nearer to it where that is not valid."""
     for power in (1.0, 0.5, 0.25):
         try:
-            _built(name, {**options, key: value * factor**power})
-            return value * factor**power
+            end: float = value * factor**power
+            _built(name, {**options, key: end})
         except ValueError:
             continue
+        return end
     return value
 
 

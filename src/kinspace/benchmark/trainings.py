@@ -34,8 +34,8 @@ from kinspace.training.embedding import embed_all
 from kinspace.training.log import NotFinite
 from kinspace.training.loop import Hooks, fit
 from kinspace.training.run_folder import read_checkpoint, write_checkpoint
-from kinspace.training.selection import MAX_DECAY, fresh_model
 from kinspace.training.settings import RunSettings
+from kinspace.training.trials import MAX_DECAY, fresh_model
 
 __all__ = ["MEASURES", "Scores", "Trainings", "steps_scored"]
 

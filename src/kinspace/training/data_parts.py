@@ -233,7 +233,24 @@ def split_for(dataset: Dataset, name: str) -> str:
     """
     if name != "auto":
         return name
-    return "zero_shot" if dataset.standard else "random_classes"
+    if not dataset.standard:
+        return "random_classes"
+    return "official" if _has_classes_to_test(dataset) else "zero_shot"
+
+
+def _has_classes_to_test(dataset: Dataset) -> bool:
+    """Whether the official parts test on classes of their own, other than the second half.
+
+    So it is with Stanford Online Products, In-Shop Clothes and Omniglot: half of their classes are
+    not the published training classes.
+    """
+    if dataset.parts is None or dataset.num_classes < 2:
+        return False
+    trains = torch.tensor([part in ("train", "val") for part in dataset.parts])
+    trained, tested = dataset.labels[trains].unique(), dataset.labels[~trains].unique()
+    if not len(trained) or not len(tested) or bool(torch.isin(trained, tested).any()):
+        return False
+    return trained.tolist() != list(range((dataset.num_classes + 1) // 2))
 
 
 def split_names(
