@@ -3,8 +3,9 @@
     python benchmarks/reranking.py train.npz test.npz
 
 The tables are of training classes and of others, as `EmbeddingTable.save` writes them; of a run
-`run.embeddings("train").save("train.npz")`. The whitening is learnt on the classes of the first table, all else has no training. Every test
-picture is searched among the others. Prints a table in Markdown.
+`run.embeddings("train").save("train.npz")`. The whitening is learnt on the classes of the first
+table, all else has no training. Every test picture is searched among the others. Prints a table in
+Markdown.
 """
 
 from __future__ import annotations

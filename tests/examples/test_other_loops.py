@@ -44,6 +44,7 @@ def test_two_processes_train_the_weights_of_one(tmp_path: Path) -> None:
             assert torch.allclose(found[name], value, atol=1e-4), (file.name, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["lightning", "accelerate", "transformers"])
 def test_the_loops_of_other_libraries_learn(package: str) -> None:
     if importlib.util.find_spec(package) is None:

@@ -83,7 +83,7 @@ def k_reciprocal_distances(
         mean = np.zeros_like(shares)
         for column in near.T:  # no table of (items, expand, items)
             mean += shares[column]
-        shares = mean / near.shape[1]
+        shares = (mean / near.shape[1]).astype(np.float32)
     rows = slice(0, count)
     columns = rows if gallery is None else slice(count, None)
     jaccard = _jaccard(shares[rows], shares[columns])
