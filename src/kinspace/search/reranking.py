@@ -83,11 +83,11 @@ def k_reciprocal_distances(
         mean = np.zeros_like(shares)
         for column in near.T:  # no table of (items, expand, items)
             mean += shares[column]
-        shares = (mean / near.shape[1]).astype(np.float32)
+        shares = mean / np.float32(near.shape[1])
     rows = slice(0, count)
     columns = rows if gallery is None else slice(count, None)
     jaccard = _jaccard(shares[rows], shares[columns])
-    found: NDArray[np.float32] = (1 - weight) * jaccard + weight * distances[rows, columns]
+    found = (1 - weight) * jaccard + weight * distances[rows, columns]
     return found.astype(np.float32)
 
 
