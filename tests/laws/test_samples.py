@@ -63,11 +63,11 @@ def tables(method: Method, batch: Batch) -> list[Tensor]:
 
 def test_the_losses_that_take_no_options_of_samples_are_those_of_clusters_and_triplets() -> None:
     taking = {method.name for method in TAKING}
-    assert {m.name for m in METHODS if m.package == "losses"} - taking == {
-        "cluster_nca_loss",
-        "magnet_loss",
-        "margin_loss",
-    }
+    without = {m.name for m in METHODS if m.package == "losses"} - taking
+    missing = without - {"cluster_nca_loss", "magnet_loss", "margin_loss"}
+    assert not missing, (
+        f"src/kinspace/losses: expected @takes_samples (_core/samples.py): {missing}"
+    )
 
 
 # --- a label to ignore ---------------------------------------------------------------------------
@@ -533,7 +533,7 @@ def test_a_loss_of_single_labels_names_a_matrix() -> None:
 
 
 def test_a_table_of_classes_has_no_words() -> None:
-    with pytest.raises(ValueError, match=r"^labels: expected a torch\.Tensor, got list"):
+    with pytest.raises(ValueError, match=r"^labels: .* got list of words; number the classes"):
         LOSSES["proxy_anchor"](NUM_CLASSES, 4).double()(X, ["auk"] * 12)
 
 
