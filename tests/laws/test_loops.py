@@ -41,7 +41,7 @@ SIGNATURES = [
     "virtual_points(embeddings, labels, centers, *, beta=3.0, margin='clipped')",
     "update_centers(centers, embeddings, labels, *, rate=0.5)",
     "fixed_margin_loss(embeddings, labels, centers, *, multiplier=2, norm_weight=0.0005)",
-    "nra_loss(embeddings, labels, *, alpha=4.0, eps=0.0001, detach_range=False)",
+    "nra_loss(embeddings, labels, *, alpha=4.0, eps=0.0001, detach_range=False, sharpness=None)",
     "magnet_loss(embeddings, clusters, cluster_labels, *, alpha=1.0, eps=1e-08, sharpness=1.0)",
     "contrastive_loss(embeddings, labels, *, margin=1.0, reduction='mean_each', squared=True,"
     " distance=None)",

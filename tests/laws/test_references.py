@@ -46,7 +46,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "multi_similarity_loss": [{}, {"beta": 10.0, "mining_margin": None}],
     "n_pair_loss": [{}, {"norm_weight": 0.1}],
     "nca_loss": [{}],
-    "nra_loss": [{}, {"alpha": 1.0, "eps": 1e-2}, {"detach_range": True}],
+    "nra_loss": [{}, {"alpha": 1.0, "eps": 1e-2}, {"detach_range": True}, {"sharpness": 6.0}],
     "nt_xent_loss": [{}, {"temperature": 1.0}],
     "ranked_list_loss": [{}, {"balance": 0.2, "margin": 1.0, "temperature": 1.0}],
     "recall_surrogate_loss": [{}, {"ks": (1, 3), "temperature": 0.1}],

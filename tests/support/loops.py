@@ -338,6 +338,7 @@ def nra_loss(
     alpha: float = 4.0,
     eps: float = 1e-4,
     detach_range: bool = False,
+    sharpness: float | None = None,
 ) -> Tensor:
     classes = labels.tolist()
     count = len(classes)
@@ -351,11 +352,19 @@ def nra_loss(
         if detach_range:
             low, high = low.detach(), high.detach()
         positives, negatives = others_of_class(classes, i), samples_of_other_classes(classes, i)
+        unit = sum_of(list(to.values())) / len(to)
+        unit = unit if unit.item() else total.new_ones(())
         if positives:
             far = select(to, positives, first_largest)
+            if sharpness is not None:
+                scaled = torch.stack([to[j] / unit for j in positives])
+                far = unit * log_exp_mean(scaled, sharpness)
             total = total - torch.log(1.0 - rank_weight(far, low, high, alpha) + eps)
         if negatives:
             near = select(to, negatives, first_smallest)
+            if sharpness is not None:
+                scaled = torch.stack([to[j] / unit for j in negatives])
+                near = unit * log_exp_mean(scaled, -sharpness)
             total = total - torch.log(rank_weight(near, low, high, alpha) + eps)
     return total / count
 

@@ -163,7 +163,13 @@ METHODS = [
         "nra_loss",
         "losses",
         _labels,
-        [{}, {"alpha": 1.0}, {"alpha": 2.5}, {"detach_range": True, "eps": 1e-2}],
+        [
+            {},
+            {"alpha": 1.0},
+            {"alpha": 2.5},
+            {"detach_range": True, "eps": 1e-2},
+            {"sharpness": 6.0},
+        ],
     ),
     Method(
         "magnet_loss",

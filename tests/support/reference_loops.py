@@ -204,7 +204,12 @@ def histogram_loss(c: Comparisons, *, bins: int = 101) -> Tensor:
 
 
 def nra_loss(
-    c: Comparisons, *, alpha: float = 4.0, eps: float = 1e-4, detach_range: bool = False
+    c: Comparisons,
+    *,
+    alpha: float = 4.0,
+    eps: float = 1e-4,
+    detach_range: bool = False,
+    sharpness: float | None = None,
 ) -> Tensor:
     total = c.zero
     for i in c.anchors:
@@ -221,11 +226,19 @@ def nra_loss(
         high = extreme(c.compared[i], loops.first_largest)
         if detach_range:
             low, high = low.detach(), high.detach()
+
+        def soft(rows: list[int], sharpness: float, i: int = i) -> Tensor:
+            to = {j: c.distance(i, j) for j in c.compared[i]}
+            unit = loops.sum_of(list(to.values())) / len(to)
+            return unit * loops.log_exp_mean(torch.stack([to[j] / unit for j in rows]), sharpness)
+
         if c.positives[i]:
             far = extreme(c.positives[i], loops.first_largest)
+            far = far if sharpness is None else soft(c.positives[i], sharpness)
             total = total - torch.log(1 - loops.rank_weight(far, low, high, alpha) + eps)
         if c.negatives[i]:
             near = extreme(c.negatives[i], loops.first_smallest)
+            near = near if sharpness is None else soft(c.negatives[i], -sharpness)
             total = total - torch.log(loops.rank_weight(near, low, high, alpha) + eps)
     return total / len(c.anchors)
 

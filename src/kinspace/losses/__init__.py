@@ -81,6 +81,7 @@ from kinspace.losses.supcon import SupCon, supcon_loss
 from kinspace.losses.triplet import Triplet, triplet_loss
 from kinspace.losses.tuplet_margin import TupletMargin, tuplet_margin_loss
 from kinspace.losses.vicreg import VICReg, vicreg_loss
+from kinspace.losses.virtual_batch import VirtualPoints
 
 __all__ = [
     "ALMN",
@@ -135,6 +136,7 @@ __all__ = [
     "Triplet",
     "TupletMargin",
     "VICReg",
+    "VirtualPoints",
     "adacos_loss",
     "almn_loss",
     "angular_loss",
