@@ -13,7 +13,7 @@ from batches import NUM_CLASSES, Batch, random_batch
 from gradients import disagreement, evaluate
 from kinspace import miners
 from kinspace._core.samples import inputs_of
-from kinspace.losses import LOSSES, CrossBatchMemory, Matryoshka, SupCon
+from kinspace.losses import LOSSES, CrossBatchMemory, Matryoshka, SupCon, VirtualPoints
 from methods import METHODS, Method, every, reduces_samples
 from modules import MODULES
 from reference_loops import Comparisons
@@ -479,6 +479,20 @@ def test_a_memory_and_nested_dimensions_pass_the_options_on() -> None:
         for x, dim in ((batch.embeddings, 2), (batch.embeddings, 4))
     )
     torch.testing.assert_close(found, (first + second) / 2)
+
+
+def test_a_virtual_point_weighs_as_its_sample() -> None:
+    batch = random_batch(2)
+    whole, places = with_ignored(batch)
+    weights = torch.ones(len(whole.labels)).double().index_copy(0, places, WEIGHTS)
+    criteria = [VirtualPoints(SupCon(), NUM_CLASSES, 4).double() for _ in range(2)]
+    found = criteria[0](*whole, ignore_label=-1, weights=weights)
+    torch.testing.assert_close(found, criteria[1](*batch, weights=WEIGHTS))
+    centers = criteria[0].class_centers, criteria[1].class_centers
+    assert torch.equal(centers[0].centers, centers[1].centers)
+    terms = VirtualPoints(SupCon(reduction="none"), NUM_CLASSES, 4).double()
+    both = terms(*batch, weights=WEIGHTS)
+    torch.testing.assert_close(both.sum() / WEIGHTS.sum(), found)
 
 
 # --- errors --------------------------------------------------------------------------------------
