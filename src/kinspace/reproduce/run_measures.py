@@ -37,6 +37,7 @@ from kinspace.evaluation.classification import (
 from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe
+from kinspace.recipes.fields import require_choice
 from kinspace.reproduce.table_measures import at
 from kinspace.run import Run, open_run
 from kinspace.training.components import make_model, transform_settings
@@ -120,19 +121,30 @@ class RunMeasures:
                     found.append((step, values[measure]))
         return found
 
-    def points(self, folder: Path, count: int) -> dict[str, Any]:
-        """The first two numbers of some test embeddings as the loss sees them, and their classes.
+    def points(self, folder: Path, count: int, *, attribute: str | None = None) -> dict[str, Any]:
+        """Some test embeddings as the loss sees them in two dimensions, and their classes.
 
+        With more dimensions they are those of a t-SNE, and so are the centers of the clusters of
+        each class where the run has clusters. attribute: which samples have it, "1" or "0".
         As texts: a results file would have a line a number.
         """
         with self._lock:
             model = self._opened(open_run(folder))
-            vectors, labels = model.some(read_checkpoint(folder / "model.safetensors")[0], count)
-        return {
-            "x": " ".join(f"{value:.4g}" for value in vectors[:, 0].tolist()),
-            "y": " ".join(f"{value:.4g}" for value in vectors[:, 1].tolist()),
-            "labels": " ".join(map(str, labels.tolist())),
-        }
+            vectors, places = model.some(read_checkpoint(folder / "model.safetensors")[0], count)
+            centers = model.centers()
+        test, size = model.test, len(vectors)
+        flat = _in_two_dimensions(torch.cat([vectors, centers]), model.seed)
+        found = {"x": _as_text(flat[:size, 0]), "y": _as_text(flat[:size, 1])}
+        found["labels"] = " ".join(map(str, test.labels[places].tolist()))
+        if len(centers):
+            found |= {"centers_x": _as_text(flat[size:, 0]), "centers_y": _as_text(flat[size:, 1])}
+        if attribute is not None:
+            names = () if test.attributes is None else test.attributes.names
+            require_choice("attribute", attribute, names, what="attribute")
+            assert test.attributes is not None
+            column = test.attributes.values[:, names.index(attribute)]
+            found["marked"] = " ".join(str(int(value >= 0.5)) for value in column[places].tolist())
+        return found
 
     def _opened(self, run: Run) -> EvaluatedRun:
         """The run's model and the parts it had."""
@@ -174,13 +186,21 @@ class EvaluatedRun:
         return found
 
     def some(self, weights: Weights, count: int) -> tuple[Tensor, Tensor]:
-        """Test embeddings as in training, and their classes; at most `count`, drawn by the seed."""
+        """Test embeddings as in training, and their places; at most `count`, drawn by the seed."""
         self.features, self._vectors = False, {}
         self.model.load_state_dict(_own(weights))
         vectors, labels = self.vectors("test", "training"), self.test.labels
         order = np.random.default_rng(self.seed).permutation(len(labels))[:count]
         places = torch.from_numpy(np.sort(order))
-        return vectors[places.to(vectors.device)], labels[places]
+        return vectors[places.to(vectors.device)], places
+
+    def centers(self) -> Tensor:
+        """The centers of the clusters of the training part; none where the run has none."""
+        index, vectors = self.recipe.index, self.vectors("train", "training")
+        if index is None:
+            return vectors[:0]
+        labels = self.train.labels.to(vectors.device)
+        return class_kmeans(vectors, labels, index.clusters, seed=self.seed).centers
 
     def vectors(self, part: str, what: str) -> Tensor:
         """Embeddings of "train" or "test": of length 1 ("test") or as the loss sees them."""
@@ -233,8 +253,8 @@ class EvaluatedRun:
         if name in ("nmi", "f1", "ami"):
             return dict(clustering_metrics(self.vectors("test", "test"), labels, seed=self.seed))
         if name == "euclidean_map":
-            vectors, some = self.some(self.weights, MAP_SAMPLES)
-            return {name: retrieval_metrics(vectors, some.numpy(), metric="euclidean")["map"]}
+            vectors, places = self.some(self.weights, MAP_SAMPLES)
+            return {name: retrieval_metrics(vectors, labels[places], metric="euclidean")["map"]}
         if name.endswith("error"):
             return self._errors(classifier)
         return dict(self.ranked(self.vectors("test", "test")).scores().summary())
@@ -266,6 +286,24 @@ class EvaluatedRun:
         if f"{classifier}_error" in found:
             found["error"] = found[f"{classifier}_error"]
         return found
+
+
+def _in_two_dimensions(vectors: Tensor, seed: int) -> NDArray[np.float32]:
+    """The vectors themselves, or a t-SNE of them, started from their principal components."""
+    rows: NDArray[np.float32] = vectors.float().cpu().numpy()
+    if rows.shape[1] <= 2:
+        return rows
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(rows) - 1) / 3)
+    flat: NDArray[np.float32] = TSNE(
+        2, perplexity=perplexity, init="pca", random_state=seed
+    ).fit_transform(rows)
+    return flat
+
+
+def _as_text(values: NDArray[np.float32]) -> str:
+    return " ".join(f"{value:.4g}" for value in values.tolist())
 
 
 def _weights(folder: Path, by: str, results: Mapping[str, Any]) -> Weights:
