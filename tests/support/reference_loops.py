@@ -292,6 +292,41 @@ def smooth_ap_loss(c: Comparisons, *, temperature: float = 0.01) -> Tensor:
     return total / len(c.anchors)
 
 
+def roadmap_loss(
+    c: Comparisons,
+    *,
+    temperature: float = 0.01,
+    threshold: float = 0.05,
+    slope: float = 100.0,
+    positive_margin: float = 0.9,
+    negative_margin: float = 0.6,
+    calibration: float = 0.5,
+) -> Tensor:
+    """Gaps of less than 1e-6 are none."""
+    total = c.zero
+    for i in c.anchors:
+        s = {j: c.cosine(i, j) for j in c.compared[i]}
+        precisions = []
+        for p in c.positives[i]:
+            rank = 1 + sum(s[q].item() - s[p].item() > 1e-6 for q in c.positives[i])
+            wrong = c.zero
+            for n in c.negatives[i]:
+                gap = s[n] - s[p]
+                if gap.item() > threshold + 1e-6:
+                    top = 0.5 + 1 / (1 + math.exp(-threshold / temperature))
+                    wrong = wrong + slope * (gap - threshold) + top
+                else:
+                    step = torch.sigmoid(gap / temperature)
+                    wrong = wrong + (step + 0.5 if gap.item() > 1e-6 else step)
+            precisions.append(rank / (rank + wrong))
+        if precisions:
+            total = total + (1 - calibration) * (1 - mean_of(precisions, c.zero))
+        pull = mean_of([hinge(positive_margin - s[p]) for p in c.positives[i]], c.zero)
+        push = mean_of([hinge(s[n] - negative_margin) for n in c.negatives[i]], c.zero)
+        total = total + calibration * (pull + push)
+    return total / len(c.anchors)
+
+
 def recall_surrogate_loss(
     c: Comparisons,
     *,

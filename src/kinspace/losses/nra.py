@@ -31,6 +31,7 @@ larger g, the nearer to the hard ones.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,7 @@ from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.references import compared
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace._core.vectors import (
     euclidean_distances,
@@ -50,10 +52,10 @@ from kinspace._core.vectors import (
 __all__ = ["NRA", "nra_loss", "rank_statistics"]
 
 
-@full_precision
+@takes_samples
 def nra_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     alpha: float = 4.0,
     eps: float = 1e-4,
@@ -61,8 +63,9 @@ def nra_loss(  # noqa: PLR0913 (an option each)
     sharpness: float | None = None,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """NRA loss (module docstring).
 
@@ -195,15 +198,7 @@ class NRA(nn.Module):
         self.sharpness = None if sharpness is None else checks.positive("sharpness", sharpness)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return nra_loss(
             embeddings,
             labels,
@@ -212,9 +207,7 @@ class NRA(nn.Module):
             detach_range=self.detach_range,
             sharpness=self.sharpness,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

@@ -48,7 +48,15 @@ from kinspace.distributed import rank, world_size
 from kinspace.recipes.schema import SPLITS
 from kinspace.training.settings import RunSettings
 
-__all__ = ["DataPart", "DataParts", "embedding_dim", "prepare", "split_for", "split_names"]
+__all__ = [
+    "DataPart",
+    "DataParts",
+    "embedding_dim",
+    "prepare",
+    "split_for",
+    "split_names",
+    "unread_parts",
+]
 
 _TEST_FRACTION = 0.25  # of each class's pictures, in a stratified split
 
@@ -185,6 +193,18 @@ def prepare(
         channels_last=settings.channels_last,
     )
     return _parts(dataset, split, settings, validation, whole, skipped)
+
+
+def unread_parts(
+    dataset: Dataset, split: str, transform: TransformSettings, settings: RunSettings
+) -> DataParts:
+    """The parts without a look at the pictures, for features of them that are there already."""
+    device = settings.on_device()
+    inputs = isinstance(dataset.pictures, SampleInputs)
+    whole = DataPart(
+        dataset, None if inputs else transform, device, workers=0 if inputs else _workers(settings)
+    )
+    return _parts(dataset, split, settings, 0.0, whole)
 
 
 def _parts(

@@ -72,9 +72,10 @@ from kinspace.training.run_folder import (
     write_checkpoint,
     write_run,
 )
-from kinspace.training.selection import Selection, enough_classes, fresh_model, start_recipe
+from kinspace.training.selection import Selection
 from kinspace.training.settings import RunSettings
 from kinspace.training.state import State, from_checkpoint
+from kinspace.training.trials import enough_classes, fresh_model, start_recipe
 
 if TYPE_CHECKING:
     from kinspace.run import Run
@@ -102,6 +103,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     log_every: int = 10,
     keep_every: int | None = None,
     skip_bad: bool = False,
+    allow_outside: bool = False,
     baselines: bool = True,
     channels_last: bool = True,
     compile: bool = False,  # noqa: A002 - the name of the option
@@ -136,6 +138,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     keep_every: keep the weights every so many steps, and the last, as
         RUN/checkpoints/step-000100.safetensors; steps of a warm start count.
     skip_bad: train without pictures that cannot be read, instead of raising.
+    allow_outside: a table may name pictures outside its folder.
     baselines: evaluate raw pixels and the untrained backbone too.
     channels_last: use the channels-last memory format, which is faster.
     compile: run the model through torch.compile.
@@ -159,6 +162,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
         log_every=log_every,
         keep_every=keep_every,
         skip_bad=skip_bad,
+        allow_outside=allow_outside,
         baselines=baselines,
         channels_last=channels_last,
         compile=compile,
@@ -265,7 +269,7 @@ class _Trainer:
 
         evaluated_by: the run that tells how good this one is expected to be.
         """
-        dataset = load_dataset(data)
+        dataset = load_dataset(data, allow_outside=settings.allow_outside)
         dataset.require_labels("train")
         if settings.tensorboard:
             require_tensorboard()  # fail before there is a run folder
