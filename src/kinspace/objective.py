@@ -204,7 +204,8 @@ def _gradient_norm(value: Tensor, by: Tensor) -> Tensor:
     if not value.requires_grad:
         return by.new_zeros(())
     [gradient] = torch.autograd.grad(value, by, retain_graph=True, allow_unused=True)
-    return by.new_zeros(()) if gradient is None else torch.linalg.vector_norm(gradient.detach())
+    norm: Tensor = by.new_zeros(()) if gradient is None else gradient.detach().norm()
+    return norm
 
 
 def _takes(module: nn.Module) -> str:

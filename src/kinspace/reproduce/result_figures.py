@@ -227,7 +227,7 @@ def _scatter(experiment: Experiment, content: Content) -> Plot | None:
         for place, (row, points) in enumerate(panels.items()):
             panel = figure.add_subplot((size + 1) // 2, min(size, 2), place + 1)
             x, y = ([float(word) for word in points[axis].split()] for axis in "xy")
-            each = [colors(int(label) % 10) for label in points["labels"].split()]
+            each: list[Any] = [colors(int(label) % 10) for label in points["labels"].split()]
             if "marked" in points:
                 marked = points["marked"].split()
                 each = ["#e8871e" if word == "1" else "#c8ccd0" for word in marked]
