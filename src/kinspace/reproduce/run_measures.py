@@ -13,6 +13,7 @@ class means. Nothing is chosen by the test part.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kinspace._core.vectors import unit
 from kinspace.clustering.kmeans import class_kmeans
 from kinspace.data import Dataset, TransformSettings
 from kinspace.data.load import load_dataset
@@ -46,7 +48,7 @@ from kinspace.training.embedding import embed_all
 from kinspace.training.run_folder import read_checkpoint
 from kinspace.training.settings import RunSettings
 
-__all__ = ["RunMeasures", "classification_errors"]
+__all__ = ["RunMeasures", "classification_errors", "nearest_cosines"]
 
 SCALES = (0.8, 1.0, 1.25)  # with their mirror images the six views of "views_recall"
 MAP_SAMPLES = 5000  # test samples of the Euclidean mAP, as the NRA paper has it
@@ -55,6 +57,7 @@ Part = tuple[Tensor, NDArray[np.int64]]  # embeddings and their classes
 Classifier = tuple[Tensor, Tensor | None, NDArray[np.int64]]
 NEAREST = 128  # clusters and samples that vote, as printed
 K = 5
+ROWS = 1024  # samples whose cosines to all are a table
 
 
 @dataclass(eq=False)
@@ -252,6 +255,9 @@ class EvaluatedRun:
             return {f"{found[0]}@{k}": value for k, value in values.items()}
         if name in ("nmi", "f1", "ami"):
             return dict(clustering_metrics(self.vectors("test", "test"), labels, seed=self.seed))
+        if name in ("positive_cosine", "negative_cosine"):
+            positive, negative = nearest_cosines(self.vectors("test", "test"), self.test.labels)
+            return {"positive_cosine": positive, "negative_cosine": negative}
         if name == "euclidean_map":
             vectors, places = self.some(self.weights, MAP_SAMPLES)
             return {name: retrieval_metrics(vectors, labels[places], metric="euclidean")["map"]}
@@ -320,6 +326,29 @@ def _own(weights: Weights) -> dict[str, Tensor]:
         if found:
             return found
     return dict(weights)
+
+
+def nearest_cosines(vectors: Tensor, labels: Tensor) -> tuple[float, float]:
+    """The mean cosines of the samples to their nearest positive and to their nearest negative.
+
+    ALMN's Fig. 8 has them for single pictures. A sample without a positive, or without a negative,
+    is left out of that mean.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 0.0]])
+    >>> nearest_cosines(x, torch.tensor([0, 0, 1]))
+    (0.0, 0.6666666865348816)
+    """
+    directions, labels = unit(vectors), labels.to(vectors.device)
+    places = torch.arange(len(labels), device=vectors.device)
+    found = []
+    for rows in places.split(ROWS):
+        cosines = directions[rows] @ directions.T  # (rows, samples)
+        same = labels[rows][:, None] == labels
+        itself = rows[:, None] == places
+        pair = [cosines.masked_fill(mask, -math.inf).amax(1) for mask in (~same | itself, same)]
+        found.append(torch.stack(pair))
+    positive, negative = torch.cat(found, 1)
+    return tuple(float(each[each.isfinite()].mean()) for each in (positive, negative))  # type: ignore[return-value]
 
 
 def classification_errors(
