@@ -8,6 +8,7 @@ from kinspace.search.gallery import INDEXES, Gallery, open_gallery
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.reranked import Reranked
+from kinspace.search.reranking import expand_queries, k_reciprocal_distances
 
 __all__ = [
     "INDEXES",
@@ -21,6 +22,8 @@ __all__ = [
     "Thresholds",
     "Where",
     "calibrate",
+    "expand_queries",
+    "k_reciprocal_distances",
     "open_gallery",
     "recall_against_exact",
 ]
