@@ -35,8 +35,8 @@ COMMANDS = {
     "index": "kinspace index runs/photos",
     "search": "kinspace search runs/photos new/{species}/25.jpg -k 4",
 }
-TERMINAL = """<body style="margin:0;background:#1d2126;color:#dfe3e8">
-<pre style="font:15px/1.45 monospace;padding:18px 22px;margin:0;display:inline-block">{text}</pre>"""
+TERMINAL = """<style>body { margin: 0 } pre { display: inline-block; margin: 0; padding: 18px 22px;
+background: #1d2126; color: #dfe3e8; font: 15px/1.45 monospace }</style><pre>{text}</pre>"""
 
 
 def draw(folder: Path) -> str:
@@ -77,7 +77,7 @@ def terminals(browser: Any, texts: dict[str, str]) -> None:
     """A picture of each command and its output."""
     page = browser.new_page(viewport={"width": 1000, "height": 300}, device_scale_factor=1)
     for name, text in texts.items():
-        page.set_content(TERMINAL.format(text=html.escape(text)))
+        page.set_content(TERMINAL.replace("{text}", html.escape(text)))
         file = FOLDER / f"{name}.png"
         page.locator("pre").screenshot(path=file)
         small(file, 16)

@@ -4,7 +4,8 @@ The loss is registered under a name, and from then on it is a method like the ot
 trains the same net on half of the digits, as rows of 64 numbers with 64 columns of noise, with
 three learning rates. The rate is chosen on held-out training digits; the number that counts is
 Recall@1 on digits that no training has seen, with the spread of three seeds: a difference within
-the spread is none. (With `kinspace train --method` the search for settings is longer and the data are yours.)
+the spread is none. (With `kinspace train --method` the search for settings is longer and the data
+are yours.)
 
 Run it with `python examples/custom_loss.py`. About a minute on two cores, no download.
 """

@@ -33,7 +33,7 @@ PLACES = {
 }
 SECTIONS = {SOURCE: {anchor: page.place for page in METHODS for anchor in page.anchors}}
 LINKS = PlacedLinks(PLACES, SECTIONS)
-SOURCES = {place: source for source, place in PLACES.items()}
+SOURCES = {place: source for source, place in PLACES.items() if source != "README.md"}
 PAGES: dict[str, tuple[str, str, str]] = {}  # title, first paragraph, text
 
 
