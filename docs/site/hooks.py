@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         markdown += recipe_tables()
     text = LINKS.rewrite(markdown, _source(place), place)
     paragraphs = re.split(r"\n\s*\n", text)
-    first = next((p for p in paragraphs if re.match(r"[A-Z`\[]", p) and "|" not in p), "")
+    first = next((p for p in paragraphs if re.match(r"[A-Z]|kinspace ", p) and "|" not in p), "")
     PAGES[place] = (page.title or "", re.sub(r"\]\([^)]*\)|[\[\]]", "", first), text)
     return text
 
