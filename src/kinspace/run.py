@@ -354,7 +354,10 @@ def data_source(about: Mapping[str, Any]) -> str:
     """
     name = str(about["data"])
     there = Path(str(about.get("working_folder", "."))) / name
-    return str(there) if not Path(name).exists() and there.exists() else name
+    try:
+        return str(there) if not Path(name).exists() and there.exists() else name
+    except (OSError, ValueError):  # no path at all: `load_dataset` says so
+        return name
 
 
 def load_run_data(about: Mapping[str, Any]) -> Dataset:
