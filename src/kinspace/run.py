@@ -162,7 +162,10 @@ class Run:
         found = read_json(path) if path.exists() else {}
         steps = {name: found[name] for name in ("steps", "selected_step") if name in found}
         measured = [found[name] for name in MEASURED if found.get(name) is not None]
-        if not _each(steps, _count) or not all(map(_measures, measured)):
+        right = _each(steps, _count) and all(map(_measures, measured))
+        if right and measured and found.get("selected"):
+            right = "steps" in steps and _count(found["selected"].get("queries"))
+        if not right:
             raise ValueError(f"{path}: expected the results of a training, got others")
         return found
 
