@@ -190,7 +190,7 @@ class Run:
             f"picture is of the same class in {recall:.1%} of cases."
         ]
         kept = results["steps"] == 0
-        for key, name in {"untrained": "the untrained backbone", "pixels": "raw pixels"}.items():
+        for key, name in {"untrained": f"the {self.start_name}", "pixels": "raw pixels"}.items():
             if key in results and not (kept and key == "untrained"):
                 points = 100 * (recall - results[key]["recall@1"])
                 than = f"{name} ({results[key]['recall@1']:.1%})"
@@ -204,7 +204,19 @@ class Run:
                 "No training was better than the backbone as it is on held-out classes, so the "
                 f"model is that ({(self.selection or {}).get('chosen', 'features')})."
             )
+        elif results["selected_step"] == 0:
+            sentences.append(
+                "No step of the training was better than its start on the validation classes, so "
+                "the model is the start."
+            )
         return sentences
+
+    @property
+    def start_name(self) -> str:
+        """What the network is before its first step: a pretrained backbone or an untrained one."""
+        model = self.about.get("recipe", {}).get("model", {})
+        pretrained = model.get("pretrained") or model.get("weights")
+        return "pretrained backbone" if pretrained else "untrained backbone"
 
     @property
     def evaluated_by(self) -> Run | None:

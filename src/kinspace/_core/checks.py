@@ -65,7 +65,7 @@ def vectors(name: str, value: Tensor) -> Tensor:
 
 def labels(
     embeddings: Tensor,
-    value: Tensor,
+    value: Any,
     num_classes: int | None = None,
     *,
     name: str = "labels",

@@ -37,7 +37,7 @@ __all__ = ["train_command"]
 
 Text = str | None
 WITH_RESUME = ("data", "resume", "device", "workers", "quiet", "final")
-ROWS = {"pixels": "raw pixels", "untrained": "untrained backbone", "final": "last step"}
+ROWS = {"pixels": "raw pixels", "final": "last step"}
 
 
 def train_command(  # noqa: PLR0913 - every option of the command is a parameter
@@ -193,7 +193,7 @@ def print_results(run: Run) -> None:
     for name in measures:
         table.add_column(name.replace("recall", "Recall"), justify="right")
     table.add_column("mAP", justify="right")
-    rows = dict(ROWS)
+    rows = {"pixels": ROWS["pixels"], "untrained": run.start_name, "final": ROWS["final"]}
     if "validation_recall@1" in results:
         rows["selected"] = f"best on validation (step {results['selected_step']})"
     for name, title in rows.items():
