@@ -164,7 +164,7 @@ class Run:
         measured = [found[name] for name in MEASURED if found.get(name) is not None]
         right = _each(steps, _count) and all(map(_measures, measured))
         if right and measured and found.get("selected"):
-            right = "steps" in steps and _count(found["selected"].get("queries"))
+            right = len(steps) == 2 and _count(found["selected"].get("queries"))
         if not right:
             raise ValueError(f"{path}: expected the results of a training, got others")
         return found
