@@ -264,7 +264,9 @@ def test_queries_within_a_larger_reference_have_the_accuracies_of_the_library(
     names = ["precision_at_1", "r_precision", "mean_average_precision_at_r"]
     mine = pml.AccuracyCalculator(include=names).get_accuracy(*given, ref_includes_query=True)
     try:
-        other = theirs.AccuracyCalculator(include=names, k="max_bin_count", device=torch.device("cpu"))
+        other = theirs.AccuracyCalculator(
+            include=names, k="max_bin_count", device=torch.device("cpu")
+        )
         wanted = other.get_accuracy(*given, ref_includes_query=True)
     except ImportError as error:  # faiss
         pytest.skip(str(error))

@@ -80,15 +80,17 @@ def k_reciprocal_distances(
     shares = _shares(distances, order, k)
     if expand > 1:
         near = order[:, : min(expand, k + 1)]
-        mean = np.zeros_like(shares)
+        total: NDArray[np.float32] = np.zeros_like(shares)
         for column in near.T:  # no table of (items, expand, items)
-            mean += shares[column]
-        shares = mean / np.float32(near.shape[1])
+            total += shares[column]
+        shares = total
+        shares /= near.shape[1]
     rows = slice(0, count)
     columns = rows if gallery is None else slice(count, None)
     jaccard = _jaccard(shares[rows], shares[columns])
-    found = (1 - weight) * jaccard + weight * distances[rows, columns]
-    return found.astype(np.float32)
+    mixed = (1 - weight) * jaccard + weight * distances[rows, columns]
+    found: NDArray[np.float32] = mixed.astype(np.float32)
+    return found
 
 
 def _shares(
