@@ -158,7 +158,7 @@ class ClusterIndex:
 
         >>> index = ClusterIndex(2)
         >>> index.refresh(torch.tensor([[0.0], [1.0], [8.0], [9.0]]), torch.tensor([3, 3, 3, 3]))
-        >>> index.compare(torch.tensor([0, 3]), torch.tensor([[7.0], [8.5]]))
+        >>> round(index.compare(torch.tensor([0, 3]), torch.tensor([[7.0], [8.5]])), 2)
         0.05
         """
         clusters = self.clusters[samples.to(self.clusters.device)]

@@ -188,7 +188,7 @@ class Head(nn.Module):
 
         >>> head = Head(1024, 4)
         >>> head.init_from_filler("gaussian")
-        >>> round(float(head.linear.weight.std()), 3)
+        >>> round(head.linear.weight.std().item(), 3)
         0.01
         """
         checks.choice("name", name, FILLERS)
