@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kinspace
+from kinspace.losses import PAIRED_LOSSES
 
 
 def run(code: str) -> str:
@@ -52,3 +53,11 @@ def test_importing_the_package_imports_nothing_slow() -> None:
 def test_data_is_imported_without_torchvision_and_scikit_learn() -> None:
     code = "import sys, kinspace.data; print({'torchvision', 'sklearn'} & set(sys.modules))"
     assert run(code) == "set()\n"
+
+
+def test_a_call_of_every_loss_and_regularizer_is_typed() -> None:
+    for registry in (kinspace.LOSSES, PAIRED_LOSSES, kinspace.REGULARIZERS):
+        for name, module in registry.items():
+            assert module.__annotations__.get("__call__") == "Callable[..., Tensor]", (
+                f"{name}: write `__call__: Callable[..., Tensor]` in {module.__module__}"
+            )

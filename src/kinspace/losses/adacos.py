@@ -15,6 +15,7 @@ representations, CVPR 2019, Eq. 13-15.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -86,6 +87,8 @@ class AdaCos(nn.Module):
     >>> criterion.scale
     tensor(0.9803)
     """
+
+    __call__: Callable[..., Tensor]
 
     scale: Tensor
 

@@ -24,6 +24,7 @@ Deviations from print:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -142,6 +143,8 @@ class ALMN(nn.Module):
     >>> float(criterion(torch.eye(3)[:2], torch.tensor([0, 1]))) > 0
     True
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

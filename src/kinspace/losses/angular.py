@@ -13,6 +13,7 @@ Wang et al., Deep metric learning with angular loss, ICCV 2017.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Unpack
 
 from torch import Tensor, nn
@@ -74,6 +75,8 @@ class Angular(nn.Module):
     >>> Angular(degrees=40.0)
     Angular(degrees=40.0, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, degrees: float = 45.0, reduction: str = "mean") -> None:
         super().__init__()

@@ -14,6 +14,7 @@ out.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -75,6 +76,8 @@ class ArcFace(nn.Module):
     >>> ArcFace(num_classes=3, dim=2)
     ArcFace(scale=64.0, margin=0.5, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

@@ -11,6 +11,8 @@ Zbontar et al., Barlow Twins: self-supervised learning via redundancy reduction,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
@@ -47,6 +49,8 @@ class BarlowTwins(nn.Module):
     >>> BarlowTwins()
     BarlowTwins(redundancy=0.005)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, redundancy: float = 5e-3) -> None:
         super().__init__()

@@ -21,6 +21,7 @@ A-BIER is there for embeddings, as the regularizer `adversarial`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -90,6 +91,8 @@ class BIER(nn.Module):
     >>> BIER(groups=(96, 160, 256))
     BIER(groups=(96, 160, 256), scale=2.0, margin=0.5, cost=25.0)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ The paper sums over the batch; the mean does not change with its size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -53,6 +54,8 @@ class Center(nn.Module):
     >>> criterion(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]))
     tensor(0.5000)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, num_classes: int, dim: int, *, rate: float = 0.5, reduction: str = "mean"

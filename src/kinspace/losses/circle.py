@@ -12,6 +12,7 @@ Sun et al., Circle loss: a unified perspective of pair similarity optimization, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -74,6 +75,8 @@ class Circle(nn.Module):
     >>> Circle()
     Circle(margin=0.25, scale=256.0, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, *, margin: float = 0.25, scale: float = 256.0, reduction: str = "mean"

@@ -9,6 +9,8 @@ starts at its batch mean; the papers do not say, and a start at 0 would pull the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -60,6 +62,8 @@ class ClassCenters(nn.Module):
     >>> centers.seen
     tensor([False,  True])
     """
+
+    __call__: Callable[..., Tensor]
 
     centers: Tensor
     seen: Tensor

@@ -16,6 +16,8 @@ and eps keeps a batch of V = 0 finite, as in `kinspace.losses.magnet`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -66,6 +68,8 @@ class ClusterNCA(nn.Module):
     >>> ClusterNCA()(x, torch.tensor([4, 4, 9, 9]))
     tensor(0.3709)
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "clusters"
 

@@ -20,6 +20,7 @@ and moves the maximum little.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -81,6 +82,8 @@ class Clustering(nn.Module):
     >>> Clustering()
     Clustering(margin_weight=1.0)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, margin_weight: float = 1.0) -> None:
         super().__init__()

@@ -14,6 +14,7 @@ DML-DA paper Eq. 2, after Hadsell et al. 2006 (who use max(0, margin - distance)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -104,6 +105,8 @@ class Contrastive(nn.Module):
     >>> Contrastive()
     Contrastive(margin=1.0, reduction='mean_each', squared=True, distance=None)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

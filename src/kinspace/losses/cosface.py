@@ -10,6 +10,7 @@ Wang et al., CosFace: large margin cosine loss for deep face recognition, CVPR 2
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -61,6 +62,8 @@ class CosFace(nn.Module):
     >>> CosFace(num_classes=3, dim=2)
     CosFace(scale=64.0, margin=0.35, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

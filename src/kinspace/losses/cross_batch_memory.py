@@ -14,6 +14,7 @@ Deviation: a sample is not compared to its own copy in the memory, which Algorit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import torch
@@ -45,6 +46,8 @@ class CrossBatchMemory(nn.Module):
     >>> criterion(x, labels), criterion(x, labels + 1), len(criterion.memory)
     (tensor(0.), tensor(1.5514), 4)
     """
+
+    __call__: Callable[..., Tensor]
 
     memory: Tensor  # (filled, dim), the newest first
     memory_labels: Tensor  # (filled,)

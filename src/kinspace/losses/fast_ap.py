@@ -12,6 +12,7 @@ Cakir et al., Deep metric learning to rank, CVPR 2019, Eq. 8-10.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -75,6 +76,8 @@ class FastAP(nn.Module):
     >>> FastAP()
     FastAP(bins=10, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, bins: int = 10, reduction: str = "mean") -> None:
         super().__init__()

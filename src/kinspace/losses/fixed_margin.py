@@ -14,6 +14,7 @@ ALMN paper Eq. 12; Liu et al., Large-margin softmax loss, ICML 2016.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -75,6 +76,8 @@ class FixedMargin(nn.Module):
     >>> float(criterion(torch.eye(3)[:2], torch.tensor([0, 1]))) > 0
     True
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

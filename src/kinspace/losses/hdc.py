@@ -21,7 +21,7 @@ only by the pairs they are shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import torch
@@ -105,6 +105,8 @@ class HDC(nn.Module):
     >>> HDC(groups=2, shares=(1.0, 0.5))
     HDC(groups=2, shares=(1.0, 0.5), margin=1.0)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

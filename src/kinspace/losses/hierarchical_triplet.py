@@ -25,6 +25,7 @@ we have not seen them in print.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -143,6 +144,8 @@ class HierarchicalTriplet(nn.Module):
     >>> criterion(x, torch.tensor([0, 0, 1]))  # 2 apart, the next threshold 2.25
     tensor(0.1750)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

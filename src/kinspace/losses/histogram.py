@@ -11,6 +11,7 @@ Ustinova and Lempitsky, Learning deep embeddings with histogram loss, NIPS 2016,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -74,6 +75,8 @@ class Histogram(nn.Module):
     >>> Histogram()
     Histogram(bins=101)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, bins: int = 101) -> None:
         super().__init__()

@@ -13,6 +13,8 @@ Radford et al., Learning transferable visual models from natural language superv
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -63,6 +65,8 @@ class InfoNCE(nn.Module):
     >>> InfoNCE()
     InfoNCE(temperature=0.07, symmetric=False, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, *, temperature: float = 0.07, symmetric: bool = False, reduction: str = "mean"

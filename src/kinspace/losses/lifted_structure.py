@@ -14,6 +14,7 @@ Eq. 3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -67,6 +68,8 @@ class LiftedStructure(nn.Module):
     >>> LiftedStructure()
     LiftedStructure(margin=1.0)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, margin: float = 1.0) -> None:
         super().__init__()

@@ -22,6 +22,8 @@ gradient on normalized embeddings. Here V enters once. eps keeps a batch of V = 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -94,6 +96,8 @@ class Magnet(nn.Module):
     >>> criterion(x, torch.tensor([4, 4, 9, 9])), criterion.variance
     (tensor(0.5000), tensor(1.3333))
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "clusters"
     variance: Tensor

@@ -10,6 +10,7 @@ Wu et al., Sampling matters in deep embedding learning, ICCV 2017, Eq. 5-6.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -98,6 +99,8 @@ class Margin(nn.Module):
     >>> bool(criterion(x, torch.tensor([0, 0, 1])) > 0)
     True
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(  # noqa: PLR0913 (an option each)
         self,

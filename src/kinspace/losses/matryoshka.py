@@ -10,7 +10,7 @@ Kusupati et al., Matryoshka representation learning, NeurIPS 2022, Eq. 1 (which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import torch
@@ -43,6 +43,8 @@ class Matryoshka(nn.Module):
       )
     )
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ Wang et al., Multi-similarity loss with general pair weighting, CVPR 2019, Eq. 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -84,6 +85,8 @@ class MultiSimilarity(nn.Module):
     MultiSimilarity(alpha=2.0, beta=50.0, base=0.5, mining_margin=0.1, distance='cosine',
                     reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

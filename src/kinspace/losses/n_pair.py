@@ -22,6 +22,7 @@ positive; over a batch that is the same loss with "previous" in place of "next".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -111,6 +112,8 @@ class NPair(nn.Module):
     >>> NPair(norm_weight=5e-4)
     NPair(norm_weight=0.0005, anchors='all', reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, *, norm_weight: float = 0.0, anchors: str = "all", reduction: str = "mean"

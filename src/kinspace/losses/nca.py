@@ -11,6 +11,7 @@ keeps the sample itself in both sums (a constant exp(0) that hides the rest); he
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -63,6 +64,8 @@ class NCA(nn.Module):
     >>> NCA()
     NCA(distance='squared_euclidean', reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, distance: str = "squared_euclidean", reduction: str = "mean") -> None:
         super().__init__()

@@ -13,6 +13,7 @@ yet is left out of the sum.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -76,6 +77,8 @@ class NCM(nn.Module):
     >>> criterion(torch.tensor([[0.0], [3.0]]), torch.tensor([0, 1]))  # log(1 + e^-9), each
     tensor(0.0001)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, num_classes: int, dim: int, *, rate: float = 0.5, reduction: str = "mean"

@@ -31,6 +31,7 @@ larger g, the nearer to the hard ones.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -181,6 +182,8 @@ class NRA(nn.Module):
     >>> NRA()
     NRA(alpha=4.0, eps=0.0001, detach_range=False, sharpness=None, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

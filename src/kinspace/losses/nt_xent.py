@@ -13,6 +13,7 @@ ICML 2020, Eq. 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -70,6 +71,8 @@ class NTXent(nn.Module):
     >>> NTXent()
     NTXent(temperature=0.07, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, temperature: float = 0.07, reduction: str = "mean") -> None:
         super().__init__()

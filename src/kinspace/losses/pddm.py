@@ -24,6 +24,7 @@ others: N (P - 1) / 2 + 2 N pairs rather than N^2, for P samples a class. Three 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -140,6 +141,8 @@ class PDDM(nn.Module):
     >>> [tuple(p.shape) for p in criterion.parameters()]
     [(2, 2, 4), (2, 6)]
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

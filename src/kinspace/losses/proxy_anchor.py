@@ -12,6 +12,7 @@ paper prints the second sum over the wrong samples and the margins outside the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -61,6 +62,8 @@ class ProxyAnchor(nn.Module):
     >>> [tuple(p.shape) for p in criterion.parameters()]
     [(3, 2)]
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, num_classes: int, dim: int, *, alpha: float = 32.0, margin: float = 0.1

@@ -12,6 +12,7 @@ Movshovitz-Attias et al., No fuss distance metric learning using proxies, ICCV 2
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -74,6 +75,8 @@ class ProxyNCA(nn.Module):
     >>> [tuple(p.shape) for p in criterion.parameters()]
     [(3, 2)]
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ Wang et al., Ranked list loss for deep metric learning, CVPR 2019.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -78,6 +79,8 @@ class RankedList(nn.Module):
     >>> RankedList()
     RankedList(margin=0.4, boundary=1.2, temperature=10.0, balance=0.5, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ Deviation: divided by min(k, |P_i|), the most that can be within k, where the pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import torch
@@ -83,6 +83,8 @@ class RecallSurrogate(nn.Module):
     >>> RecallSurrogate()
     RecallSurrogate(ks=(1, 2, 4, 8, 16), temperature=0.01, rank_temperature=1.0, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

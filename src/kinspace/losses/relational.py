@@ -13,6 +13,8 @@ Park et al., Relational knowledge distillation, CVPR 2019, Eq. 3-8; the means wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -90,6 +92,8 @@ class RelationalDistance(nn.Module):
     tensor(0.)
     """
 
+    __call__: Callable[..., Tensor]
+
     def forward(self, embeddings: Tensor, teacher: Tensor) -> Tensor:
         return relational_distance_loss(embeddings, teacher)
 
@@ -100,6 +104,8 @@ class RelationalAngle(nn.Module):
     >>> RelationalAngle()(torch.eye(3), 2 * torch.eye(3))
     tensor(0.)
     """
+
+    __call__: Callable[..., Tensor]
 
     def forward(self, embeddings: Tensor, teacher: Tensor) -> Tensor:
         return relational_angle_loss(embeddings, teacher)

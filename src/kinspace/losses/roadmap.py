@@ -18,6 +18,7 @@ The defaults are those in use with the paper; they are not checked against its p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -97,6 +98,8 @@ class Roadmap(nn.Module):
     >>> Roadmap(calibration=0.25).calibration
     0.25
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

@@ -11,6 +11,8 @@ bias are learnt: pass parameters. (The paper learns the logarithm of the scale.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -56,6 +58,8 @@ class SigmoidPair(nn.Module):
     >>> len(list(SigmoidPair(scale=scale, bias=bias).parameters()))
     2
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, *, scale: float = 10.0, bias: float = -10.0, reduction: str = "mean"

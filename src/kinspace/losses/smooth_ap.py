@@ -11,6 +11,7 @@ Brown et al., Smooth-AP: smoothing the path towards large-scale image retrieval,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -83,6 +84,8 @@ class SmoothAP(nn.Module):
     >>> SmoothAP()
     SmoothAP(temperature=0.01, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, temperature: float = 0.01, reduction: str = "mean") -> None:
         super().__init__()

@@ -14,6 +14,7 @@ Qian et al., SoftTriple loss: deep metric learning without triplet sampling, ICC
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -69,6 +70,8 @@ class SoftTriple(nn.Module):
     >>> [tuple(p.shape) for p in SoftTriple(num_classes=3, dim=2).parameters()]
     [(3, 10, 2)]
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(  # noqa: PLR0913 (an option each)
         self,

@@ -9,6 +9,7 @@ Zhai and Wu, Classification is a strong baseline for deep metric learning, BMVC 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -79,6 +80,8 @@ class Softmax(nn.Module):
     [(3, 2), (3,)]
     """
 
+    __call__: Callable[..., Tensor]
+
     def __init__(
         self, num_classes: int, dim: int, *, bias: bool = True, reduction: str = "mean"
     ) -> None:
@@ -110,6 +113,8 @@ class NormalizedSoftmax(nn.Module):
     >>> NormalizedSoftmax(num_classes=3, dim=2, scale=10.0)
     NormalizedSoftmax(scale=10.0, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, num_classes: int, dim: int, *, scale: float = 20.0, reduction: str = "mean"

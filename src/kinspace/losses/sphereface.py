@@ -13,6 +13,7 @@ authors begin training with a plain softmax and move to psi slowly, which is lef
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -63,6 +64,8 @@ class SphereFace(nn.Module):
     >>> SphereFace(num_classes=3, dim=2)
     SphereFace(multiplier=4, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self, num_classes: int, dim: int, *, multiplier: int = 4, reduction: str = "mean"

@@ -10,6 +10,7 @@ Deng et al., Sub-center ArcFace: boosting face recognition by large-scale noisy 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from torch import Tensor, nn
@@ -64,6 +65,8 @@ class SubCenterArcFace(nn.Module):
     >>> [tuple(p.shape) for p in SubCenterArcFace(num_classes=3, dim=2).parameters()]
     [(3, 3, 2)]
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

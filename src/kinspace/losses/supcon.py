@@ -11,6 +11,7 @@ Khosla et al., Supervised contrastive learning, NeurIPS 2020, Eq. 2 (L_out).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -67,6 +68,8 @@ class SupCon(nn.Module):
     >>> SupCon()
     SupCon(temperature=0.1, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, temperature: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()

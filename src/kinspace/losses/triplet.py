@@ -30,6 +30,7 @@ exact in the value and in every derivative.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -187,6 +188,8 @@ class Triplet(nn.Module):
     >>> Triplet(mining="semi_hard", margin=0.2)
     Triplet(margin=0.2, mining='semi_hard', reduction='mean', squared=True, distance=None)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ the variance of the positive and negative pairs.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -87,6 +88,8 @@ class TupletMargin(nn.Module):
     >>> TupletMargin()
     TupletMargin(scale=64.0, slack=0.1, reduction='mean')
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, *, scale: float = 64.0, slack: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()

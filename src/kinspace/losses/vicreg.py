@@ -13,6 +13,8 @@ of the authors' code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
@@ -68,6 +70,8 @@ class VICReg(nn.Module):
     >>> VICReg()
     VICReg(invariance=25.0, variance=25.0, covariance=1.0, eps=0.0001)
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

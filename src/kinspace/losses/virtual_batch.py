@@ -13,6 +13,7 @@ as samples of their class is our choice. In ALMN itself they take the place of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -39,6 +40,8 @@ class VirtualPoints(nn.Module):
     >>> float(criterion(x, torch.tensor([0, 0, 1]))) > 0
     True
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

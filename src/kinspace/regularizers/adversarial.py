@@ -29,6 +29,7 @@ units for groups of 16 dimensions and more, but not of 8 and fewer: take a small
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import torch
@@ -138,6 +139,8 @@ class Adversarial(nn.Module):
     >>> penalty.hidden.shape, penalty.output.shape
     (torch.Size([6, 4]), torch.Size([5, 2]))
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "embeddings"
 

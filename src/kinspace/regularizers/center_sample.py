@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -52,6 +54,8 @@ class CenterSample(nn.Module):
     >>> CenterSample(2)(torch.zeros(5, 3)).shape
     torch.Size([2, 3])
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, max_centers: int | None = None, *, seed: int = 0) -> None:
         super().__init__()

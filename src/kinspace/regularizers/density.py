@@ -23,6 +23,8 @@ The double sum takes O(C): with a = o^eta and the projection p = (a.t / a.a) a i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -100,6 +102,8 @@ class DensityAdaptivity(nn.Module):
     >>> penalty(torch.tensor([[0.0], [2.0]]), torch.tensor([1, 1])).item()
     -0.25
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "embeddings"
     original: Tensor | None

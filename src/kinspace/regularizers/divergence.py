@@ -15,6 +15,8 @@ embedding layer have nothing in common that would keep them alike.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
@@ -52,6 +54,8 @@ class Divergence(nn.Module):
     >>> Divergence(groups=4)
     Divergence(groups=4, margin=1.0)
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "embeddings"
 

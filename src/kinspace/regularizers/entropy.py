@@ -11,6 +11,7 @@ resubstitution estimate is our choice.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
@@ -45,6 +46,8 @@ class Entropy(nn.Module):
     >>> Entropy(bandwidth=0.5)
     Entropy(bandwidth=0.5)
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "embeddings"
 

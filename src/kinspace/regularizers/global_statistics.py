@@ -15,6 +15,8 @@ first paper has; we have not seen them in its print.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
@@ -69,6 +71,8 @@ class GlobalStatistics(nn.Module):
     >>> GlobalStatistics(margin=0.2)
     GlobalStatistics(margin=0.2, mean_weight=0.8)
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "embeddings"
 

@@ -12,6 +12,8 @@ skewed-mean paper (Eq. 3) prints the squared distance in place of d.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
@@ -64,6 +66,8 @@ class HypersphericalEnergy(nn.Module):
       )
     )
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "centers"
 

@@ -11,6 +11,8 @@ Zhang et al., Learning spread-out local feature descriptors, ICCV 2017, Eq. 5-6.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
@@ -46,6 +48,8 @@ class Orthogonal(nn.Module):
     >>> Orthogonal()
     Orthogonal()
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "embeddings"
 

@@ -22,6 +22,7 @@ number of ordered pairs, MHE_s = n PM_{-s}(d)^{-s}, MHE_0 = -n log PM_0(d).
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
@@ -111,6 +112,8 @@ class LogExpSpread(nn.Module):
     tensor(0.)
     """
 
+    __call__: Callable[..., Tensor]
+
     takes = "centers"
 
     def __init__(
@@ -142,6 +145,8 @@ class PowerSpread(nn.Module):
     >>> PowerSpread()(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     tensor(0.5000)
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "centers"
 

@@ -12,6 +12,8 @@ out.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
@@ -43,6 +45,8 @@ class UniformSpread(nn.Module):
     >>> UniformSpread()(torch.tensor([[1.0, 0.0], [-3.0, 0.0]]))
     tensor(0.3333)
     """
+
+    __call__: Callable[..., Tensor]
 
     takes = "centers"
 
