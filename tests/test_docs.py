@@ -17,7 +17,15 @@ from pages import run_page
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs/methods.md"
 PATH = re.compile(r"(?<![\w./-])(\w[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml))(?![\w.(])")
-ALONE = ("coming-from-pytorch-metric-learning", "distributed", "recipes", "start", "your-own-loss")
+ALONE = (
+    "benchmark",
+    "coming-from-pytorch-metric-learning",
+    "distributed",
+    "evaluation",
+    "recipes",
+    "start",
+    "your-own-loss",
+)
 ELSEWHERE = {  # they have tests of their own
     "README.md",
     "data.md",
