@@ -23,13 +23,14 @@ ORDER = (
     ("kinspace.losses", "kinspace.regularizers"),
     ("kinspace.objective",),
     ("kinspace.recipes",),
-    ("kinspace.embeddings", "kinspace._table_files"),
+    ("kinspace.embeddings", "kinspace._table_files", "kinspace._table_writers"),
     ("kinspace.evaluation",),
     ("kinspace.compat",),
     ("kinspace.training",),
     ("kinspace.run",),
     ("kinspace.search",),
     ("kinspace.inference",),
+    ("kinspace.hub",),
     (
         "kinspace.evaluation.comparison",
         "kinspace.evaluation.evaluator",
@@ -39,6 +40,7 @@ ORDER = (
     ("kinspace.report",),
     ("kinspace.server",),
     ("kinspace.reproduce",),
+    ("kinspace.environment",),
     ("kinspace.cli", "kinspace.__main__"),
 )
 PLACES = {room: place for place, rooms in enumerate(ORDER) for room in rooms}

@@ -13,6 +13,7 @@ from rich.table import Table
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import Device, Json
 from kinspace.cli.progress import progress
+from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from kinspace.evaluation.comparison import Comparison
@@ -60,7 +61,7 @@ def print_comparison(found: Comparison) -> None:
     for group in found.groups:
         seeds = ", ".join(str(seed) for seed in group["seeds"])
         table.add_row(group["group"], seeds, *(_cell(group[name]) for name in names))
-    console.print(table)
+    print_whole(table)
     for text in [*map(_test_line, found.tests), *(f"note: {note}" for note in found.notes)]:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 

@@ -18,6 +18,9 @@ def gallery_command(
     run: IndexedRun,
     data: GalleryData = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")] = Path("site"),
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over the page that is in the output folder.")
+    ] = False,
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbors of each picture.")] = 24,
     device: Device = None,
 ) -> None:
@@ -29,6 +32,13 @@ def gallery_command(
         from kinspace.server import write_site
 
         page = write_site(
-            run, out, data, k=k, device=device, status=display.print, progress=display.count
+            run,
+            out,
+            data,
+            replace=replace,
+            k=k,
+            device=device,
+            status=display.print,
+            progress=display.count,
         )
     typer.echo(page)

@@ -27,6 +27,8 @@ from kinspace.cli.options import (
 
 __all__ = ["hierarchy_command"]
 
+EVERYDAY = ("data", "method", "out", "resume", "device")
+
 
 def hierarchy_command(  # noqa: PLR0913 - every option of the command is a parameter
     data: Data,
