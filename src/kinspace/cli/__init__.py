@@ -66,11 +66,12 @@ class CommandGroup(TyperGroup):
             for name in names
         }
 
-    def main(self, args: Any = None, prog_name: str | None = None, **options: Any) -> Any:
+    def main(self, *arguments: Any, **options: Any) -> Any:
         """Run a command; invalid options are one line on stderr and exit code 2."""
         standalone = options.pop("standalone_mode", True)
+        options["standalone_mode"] = False
         try:
-            code = super().main(args, prog_name, standalone_mode=False, **options)
+            code = super().main(*arguments, **options)
         except Exception as error:
             if standalone and type(error).__name__ == "Abort":  # Ctrl-C, in older Typer
                 sys.exit(130)
