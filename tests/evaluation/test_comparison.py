@@ -35,8 +35,23 @@ def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Run]) -> No
     assert first["spread"] == pytest.approx(np.std(recalls[:2], ddof=1))
     [test] = found.tests
     assert test["by_picture"]["difference"] == pytest.approx(first["mean"] - second["mean"])
-    assert test["by_picture"]["count"] == 80
+    assert test["by_picture"]["count"] == 160  # of two seeds, which have other test classes
     assert test["by_seed"]["count"] == 2
+    assert not found.notes
+
+
+def test_what_differs_is_said_and_what_it_changed(runs: list[Run]) -> None:
+    found = compare(runs)
+    differing = {one["setting"]: one["values"] for one in found.differences}
+    assert differing["loss.name"] == {
+        "triplet": ["triplet"],
+        "multi_similarity": ["multi_similarity"],
+    }
+    assert not {"data", "split", "model.dim", "schedule.steps", "seed"} & differing.keys()
+    [test] = found.tests
+    clear = test["by_picture"]["p_value"] <= 0.05
+    assert clear == (not test["by_picture"]["low"] <= 0 <= test["by_picture"]["high"])
+    assert ("not clear" in test["conclusion"]) == (not clear)
 
 
 def test_the_comparison_is_a_page_with_its_numbers_beside_it(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.class_evidence import CANDIDATES, class_evidence, leave_out
+from kinspace.evaluation.class_evidence import CANDIDATES, class_evidence, leave_out, search_classes
 from kinspace.evaluation.thresholds import (
     RATES,
     Thresholds,
@@ -117,12 +117,7 @@ def test_the_dial_keeps_what_it_promises_on_new_classes() -> None:
     assert (found.classes, found.pictures, found.held_out) == (80, 640, True)
 
     def ask(queries: EmbeddingTable) -> tuple[np.ndarray, np.ndarray]:
-        cosines = queries.vectors @ gallery.vectors.T
-        order = np.argsort(-cosines, axis=1)[:, :CANDIDATES]
-        assert gallery.labels is not None
-        sizes = np.bincount(gallery.labels)
-        near = np.take_along_axis(cosines, order, 1)
-        evidence = class_evidence(near, gallery.labels[order], sizes)
+        evidence = search_classes(gallery, queries.vectors)
         return evidence.labels, found.confidence(evidence)
 
     labels, sure = ask(known)
@@ -130,7 +125,7 @@ def test_the_dial_keeps_what_it_promises_on_new_classes() -> None:
     _, strange_sure = ask(strange)
     for rate in (0.02, 0.1, 0.3):
         limit = found.at(rate)
-        assert (strange_sure >= limit.confidence).mean() == pytest.approx(rate, abs=0.06)
+        assert (strange_sure >= limit.confidence).mean() == pytest.approx(rate, abs=0.08)
         assert limit.let_through == pytest.approx(rate, abs=0.03)
         assert (right & (sure >= limit.confidence)).mean() == pytest.approx(limit.right, abs=0.06)
     assert sum((limit.right, limit.wrong, limit.unknown)) == pytest.approx(1)
@@ -145,6 +140,20 @@ def test_the_dial_keeps_what_it_promises_on_new_classes() -> None:
     assert both.max() < 1
 
 
+def test_with_few_classes_no_more_strangers_get_through_than_the_dial_says() -> None:
+    """On average over galleries; limits set on a few classes alone let through a third more."""
+    through = []
+    for seed in range(8):
+        whole = table(128, 12, seed=seed)
+        assert whole.labels is not None
+        gallery, strange = whole.select(whole.labels < 8), whole.select(whole.labels >= 8)
+        found = calibrate(gallery)
+        assert found is not None
+        sure = found.confidence(search_classes(gallery, strange.vectors))
+        through.append((sure >= found.at(0.1).confidence).mean())
+    assert np.mean(through) == pytest.approx(0.1, abs=0.02)
+
+
 def test_a_stricter_dial_lets_no_more_through() -> None:
     found = calibrate(table())
     assert found is not None
@@ -156,7 +165,9 @@ def test_a_stricter_dial_lets_no_more_through() -> None:
         assert values == sorted(values)
     rates = [0.001, 0.004, 0.05, 0.12, 0.5]
     limits = [found.at(rate).confidence for rate in rates]
-    assert [found.strangers_at(limit) for limit in limits[1:]] == pytest.approx(rates[1:], rel=1e-6)
+    shares = [found.strangers_at(limit) for limit in limits]
+    assert shares[2:] == pytest.approx(rates[2:], rel=1e-6)
+    assert shares[1] <= rates[1]  # there are too few strangers to tell 0.4 % from less
     assert found.strangers_at(1.0) == 0
     assert found.strangers_at(0.0) == 1
     for rate in (0.0, 0.6, -1):

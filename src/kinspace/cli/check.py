@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Data, Json
+from kinspace.cli.options import AllowOutside, Data, Json
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import LabelColumn, PathColumn, column_names
 from kinspace.cli.tables import print_whole
@@ -19,6 +19,7 @@ def check_command(
     data: Data,
     as_json: Json = False,
     path_column: PathColumn = None,
+    allow_outside: AllowOutside = False,
     label_column: LabelColumn = None,
     skip_duplicates: Annotated[
         bool, typer.Option("--skip-duplicates", help="Do not search for duplicates across classes.")
@@ -39,7 +40,9 @@ def check_command(
         from kinspace.data.validation import check
 
         result = check(
-            load_dataset(data, columns=column_names(path_column, label_column)),
+            load_dataset(
+                data, columns=column_names(path_column, label_column), allow_outside=allow_outside
+            ),
             duplicates=not skip_duplicates,
             workers=workers,
             progress=display.count,

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, Json
+from kinspace.cli.options import AllowOutside, Device, Json
 from kinspace.cli.progress import progress
+from kinspace.cli.sources import trusted
 from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def compare_command(
         typer.Option("--out", "-o", file_okay=False, help="Folder for a page with figures."),
     ] = None,
     device: Device = None,
+    allow_outside: AllowOutside = False,
     as_json: Json = False,
 ) -> None:
     """Compare runs: means over seeds and significance tests.
@@ -39,7 +41,9 @@ def compare_command(
         from kinspace.evaluation import compare
         from kinspace.report import write_comparison
 
-        found = compare(runs, data, device=device, status=display.status)
+        found = compare(
+            runs, trusted(data, allow_outside=allow_outside), device=device, status=display.status
+        )
         page = None if out is None else write_comparison(found, out)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
@@ -47,6 +51,9 @@ def compare_command(
     print_comparison(found)
     if page is not None:
         typer.echo(page)
+    else:
+        folders = " ".join(map(str, runs))
+        typer.echo(f"next: kinspace compare {folders} -o FOLDER for a page with the curves")
 
 
 def print_comparison(found: Comparison) -> None:
@@ -62,8 +69,18 @@ def print_comparison(found: Comparison) -> None:
         seeds = ", ".join(str(seed) for seed in group["seeds"])
         table.add_row(group["group"], seeds, *(_cell(group[name]) for name in names))
     print_whole(table)
-    for text in [*map(_test_line, found.tests), *(f"note: {note}" for note in found.notes)]:
+    if found.differences:
+        console.print("what differs:", markup=False)
+    lines = [*map(_difference_line, found.differences), *map(_test_line, found.tests)]
+    for text in [*lines, *(f"note: {note}" for note in found.notes)]:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _difference_line(found: dict[str, Any]) -> str:
+    values = "; ".join(
+        f"{group}: {', '.join(map(str, values))}" for group, values in found["values"].items()
+    )
+    return f"  {found['setting']}  {values}"
 
 
 def _cell(value: dict[str, float]) -> str:
@@ -72,14 +89,7 @@ def _cell(value: dict[str, float]) -> str:
 
 
 def _test_line(test: dict[str, Any]) -> str:
-    words = [f"{test['first']} - {test['second']}, Recall@1:"]
-    if (by := test["by_picture"]) is not None:
-        words.append(
-            f"{100 * by['difference']:+.1f} points ({100 * by['low']:+.1f} to "
-            f"{100 * by['high']:+.1f}), p = {by['p_value']:.2g} by picture"
-        )
-    else:
-        words.append("tested on different pictures")
+    text = str(test["conclusion"])
     if (by := test["by_seed"]) is not None:
-        words.append(f"p = {by['p_value']:.2g} by {by['count']} seeds")
-    return " ".join(words)
+        text += f" By {by['count']} seeds p = {by['p_value']:.2g}."
+    return text

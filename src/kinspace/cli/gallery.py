@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, GalleryData, IndexedRun
+from kinspace.cli.options import AllowOutside, Device, GalleryData, IndexedRun
 from kinspace.cli.progress import progress
+from kinspace.cli.sources import trusted
 
 __all__ = ["gallery_command"]
 
@@ -17,6 +18,7 @@ __all__ = ["gallery_command"]
 def gallery_command(
     run: IndexedRun,
     data: GalleryData = None,
+    allow_outside: AllowOutside = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")] = Path("site"),
     replace: Annotated[
         bool, typer.Option("--replace", help="Write over the page that is in the output folder.")
@@ -34,7 +36,7 @@ def gallery_command(
         page = write_site(
             run,
             out,
-            data,
+            trusted(data, allow_outside=allow_outside),
             replace=replace,
             k=k,
             device=device,

@@ -12,6 +12,7 @@ from rich.table import Table
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import (
     DATA,
+    AllowOutside,
     Baselines,
     BatchSize,
     Cache,
@@ -39,7 +40,7 @@ EVERYDAY = ("data", "method", "out", "resume", "final", "backbone", "freeze", "d
 
 Text = str | None
 WITH_RESUME = ("data", "resume", "device", "workers", "quiet", "final", "log_to")
-ROWS = {"pixels": "raw pixels", "untrained": "untrained backbone", "final": "last step"}
+ROWS = {"pixels": "raw pixels", "final": "last step"}
 
 
 def train_command(  # noqa: PLR0913 - every option of the command is a parameter
@@ -104,6 +105,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         ),
     ] = None,
     skip_bad: SkipBad = False,
+    allow_outside: AllowOutside = False,
     baselines: Baselines = True,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the model with torch.compile.")
@@ -171,6 +173,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 log_every=log_every,
                 keep_every=keep_every,
                 skip_bad=skip_bad,
+                allow_outside=allow_outside,
                 baselines=baselines,
                 compile=compiled,
                 tensorboard=tensorboard,
@@ -204,7 +207,7 @@ def print_results(run: Run) -> None:
     for name in measures:
         table.add_column(name.replace("recall", "Recall"), justify="right")
     table.add_column("mAP", justify="right")
-    rows = dict(ROWS)
+    rows = {"pixels": ROWS["pixels"], "untrained": run.start_name, "final": ROWS["final"]}
     if "validation_recall@1" in results:
         rows["selected"] = f"best on validation (step {results['selected_step']})"
     for name, title in rows.items():

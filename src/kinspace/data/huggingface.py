@@ -36,9 +36,15 @@ def is_saved(folder: Path) -> bool:
     return one or (folder / "dataset_dict.json").is_file()
 
 
-def load_saved(folder: Path, columns: Mapping[str, str] | None = None) -> Dataset:
-    """The data set in a folder that `save_to_disk` wrote."""
-    return from_huggingface(_library().load_from_disk(str(folder)), columns, name=folder.name)
+def load_saved(
+    folder: Path, columns: Mapping[str, str] | None = None, *, allow_outside: bool = False
+) -> Dataset:
+    """The data set in a folder that `save_to_disk` wrote.
+
+    allow_outside: its rows may name files, which a data set from somebody else should not.
+    """
+    found = _library().load_from_disk(str(folder))
+    return from_huggingface(found, columns, name=folder.name, files=allow_outside)
 
 
 def from_hub(text: str, columns: Mapping[str, str] | None = None) -> Dataset:
@@ -54,12 +60,16 @@ def from_hub(text: str, columns: Mapping[str, str] | None = None) -> Dataset:
 
 
 def from_huggingface(
-    found: Any, columns: Mapping[str, str] | None = None, *, name: str = "dataset"
+    found: Any,
+    columns: Mapping[str, str] | None = None,
+    *,
+    name: str = "dataset",
+    files: bool = True,
 ) -> Dataset:
     """A `Dataset` of the rows of one of the library, or of all splits of a DatasetDict.
 
     columns: {"path": the column of pictures, "label": that of classes}; by default the first of
-    pictures, and label.
+    pictures, and label. files: whether a row may name a file in place of a picture's bytes.
     """
     library, parts = _library(), None
     if isinstance(found, dict):
@@ -76,7 +86,7 @@ def from_huggingface(
             f"{name}: expected a column of pictures, got {', '.join(found.column_names)}; say "
             "which it is: columns={'path': NAME} (--path-column)"
         )
-    rows = RowPictures(found.cast_column(pictures, library.Image(decode=False)), pictures)
+    rows = RowPictures(found.cast_column(pictures, library.Image(decode=False)), pictures, files)
     label = columns.get("label") or next((key for key in LABELS if key in found.features), None)
     if label is None:
         return unlabeled(rows, name=name, parts=parts)
@@ -92,9 +102,10 @@ def from_huggingface(
 class RowPictures:
     """The pictures in a column; bytes are decoded as those of files are."""
 
-    def __init__(self, rows: Any, column: str) -> None:
+    def __init__(self, rows: Any, column: str, files: bool) -> None:
         self._rows = rows
         self._column = column
+        self._files = files  # whether a row may name one
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -107,6 +118,8 @@ class RowPictures:
         """The picture."""
         value = self._rows[index][self._column] or {}
         data, path = value.get("bytes"), value.get("path") or ""
+        if data is None and not self._files:
+            raise UnreadablePicture(self.name(index), "is a path; allow it with --allow-outside")
         try:
             data = Path(path).read_bytes() if data is None else data
         except OSError as error:

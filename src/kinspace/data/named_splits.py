@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from kinspace._core.checks import plural
@@ -31,7 +32,25 @@ def split_for(dataset: Dataset, name: str) -> str:
     """
     if name != "auto":
         return name
-    return "zero_shot" if dataset.standard else "random_classes"
+    if not dataset.standard:
+        return "random_classes"
+    return "official" if _has_classes_to_test(dataset) else "zero_shot"
+
+
+def _has_classes_to_test(dataset: Dataset) -> bool:
+    """Whether the official parts test on classes of their own, other than the second half.
+
+    So it is with Stanford Online Products, In-Shop Clothes and Omniglot: half of their classes are
+    not the published training classes.
+    """
+    if dataset.parts is None or dataset.num_classes < 2:
+        return False
+    trains = torch.tensor([part in ("train", "val") for part in dataset.parts])
+    trained, tested = dataset.labels[trains].unique(), dataset.labels[~trains].unique()
+    if not len(trained) or not len(tested) or bool(torch.isin(trained, tested).any()):
+        return False
+    first_half = list(range((dataset.num_classes + 1) // 2))
+    return bool(trained.tolist() != first_half)
 
 
 def split_names(

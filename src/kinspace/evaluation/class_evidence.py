@@ -20,7 +20,15 @@ from torch import Tensor
 from kinspace._core.vectors import unit
 from kinspace.embeddings import EmbeddingTable
 
-__all__ = ["CANDIDATES", "EXACT", "Evidence", "LeftOut", "class_evidence", "leave_out"]
+__all__ = [
+    "CANDIDATES",
+    "EXACT",
+    "Evidence",
+    "LeftOut",
+    "class_evidence",
+    "leave_out",
+    "search_classes",
+]
 
 NEAREST = 5  # pictures of a class
 CANDIDATES = 64  # nearest pictures in which the classes are looked for
@@ -132,8 +140,31 @@ class LeftOut:
         return found
 
 
-def leave_out(table: EmbeddingTable, chosen: NDArray[np.bool_]) -> LeftOut:
+def search_classes(table: EmbeddingTable, vectors: NDArray[np.floating]) -> Evidence:
+    """Search with vectors (queries, dim) in a table.
+
+    >>> table = EmbeddingTable(np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]]), [0, 0, 1, 1])
+    >>> search_classes(table, np.array([[0.5, 0.1], [0.2, 0.6]])).labels
+    array([0, 1])
+    """
+    assert table.labels is not None
+    gallery = unit(torch.from_numpy(table.vectors)).float()
+    queries, labels = unit(torch.from_numpy(vectors)).float(), torch.from_numpy(table.labels)
+    step = max(1, BLOCK // len(table))
+    parts = [
+        _candidates(queries[at : at + step] @ gallery.T, labels)
+        for at in range(0, len(queries), step)
+    ]
+    cosines, found = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return class_evidence(cosines, found, np.bincount(table.labels))
+
+
+def leave_out(
+    table: EmbeddingTable, chosen: NDArray[np.bool_], *, most: int = MAX_QUERIES
+) -> LeftOut:
     """Search with the chosen rows, a mask, in all rows of a table of at least two classes.
+
+    most: rows that search; of more, those of some classes.
 
     >>> table = EmbeddingTable(np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]]), [0, 0, 1, 1])
     >>> found = leave_out(table, np.ones(4, bool))
@@ -141,7 +172,7 @@ def leave_out(table: EmbeddingTable, chosen: NDArray[np.bool_]) -> LeftOut:
     (np.True_, np.True_)
     """
     assert table.labels is not None
-    rows = _some_classes(np.flatnonzero(chosen), table.labels)
+    rows = _some_classes(np.flatnonzero(chosen), table.labels, most)
     vectors = unit(torch.from_numpy(table.vectors)).float()
     labels = torch.from_numpy(table.labels)
     sizes = np.bincount(table.labels)
@@ -165,16 +196,18 @@ def leave_out(table: EmbeddingTable, chosen: NDArray[np.bool_]) -> LeftOut:
     return LeftOut(rows, of, _joined(known, order), sizes[of] == 1, _joined(stranger, order))
 
 
-def _some_classes(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _some_classes(
+    rows: NDArray[np.int64], labels: NDArray[np.int64], queries: int
+) -> NDArray[np.int64]:
     """Of too many rows some of each class, and if these are too many those of some classes.
 
     The largest class comes first, so that there are pairs of one class if there can be.
     """
-    if len(rows) <= MAX_QUERIES:
+    if len(rows) <= queries:
         return rows
     of = labels[rows]
     classes, sizes = np.unique(of, return_counts=True)
-    most = max(MAX_OF_CLASS, MAX_QUERIES // len(classes))
+    most = max(MAX_OF_CLASS, queries // len(classes))
     drawn, largest = np.random.default_rng(0).permutation(len(classes)), int(sizes.argmax())
     order = [largest, *drawn[drawn != largest].tolist()]
     by_class = np.split(rows[np.argsort(of, kind="stable")], np.cumsum(sizes)[:-1])
@@ -183,7 +216,7 @@ def _some_classes(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray
     for each in order:
         own = by_class[each]
         own = own[np.linspace(0, len(own) - 1, min(most, len(own))).astype(np.int64)]
-        if count + len(own) > MAX_QUERIES:
+        if kept and count + len(own) > queries:
             break
         kept.append(own)
         count += len(own)

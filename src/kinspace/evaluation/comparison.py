@@ -1,6 +1,7 @@
 """Comparison of runs: their measures, means over seeds, and tests of significance.
 
-Runs with the same data, split and recipe, which differ only in the seed, are one group.
+Runs with the same data, split and recipe as it was given, which differ only in the seed and in what
+was chosen with it, are one group.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from kinspace._core.device import pick_device
 from kinspace.evaluation.retrieval import QueryScores, queries_of, retrieval_by_roles
+from kinspace.evaluation.run_differences import conclusion, run_differences
 from kinspace.evaluation.significance import compare_queries, compare_seeds, mean_and_spread
 from kinspace.evaluation.similarity import vectors_of
 from kinspace.evaluation.summary import MEASURES, RANKS, Status, plain
@@ -27,17 +29,22 @@ __all__ = ["Comparison", "compare"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """runs: a row for each run; groups: means over seeds; tests: each of two groups."""
+    """Runs beside each other.
+
+    runs: a row for each run. groups: means over seeds. tests: each of two groups, with a conclusion
+    in a sentence. differences: the settings that the groups do not share, with their values.
+    """
 
     runs: list[dict[str, Any]]
     groups: list[dict[str, Any]]
     tests: list[dict[str, Any]]
+    differences: list[dict[str, Any]]
     notes: list[str]
     folders: tuple[Path, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        names = ("runs", "groups", "tests", "notes")
+        names = ("runs", "groups", "tests", "differences", "notes")
         found: dict[str, Any] = plain({name: getattr(self, name) for name in names})
         return found
 
@@ -49,7 +56,7 @@ class _EvaluatedRun:
     run: Run
     scores: QueryScores
     ids: tuple[str, ...]
-    labels: NDArray[np.int64]
+    classes: NDArray[np.str_]
     key: str
     seed: int
 
@@ -68,9 +75,10 @@ def compare(
 ) -> Comparison:
     """Evaluate runs on their test parts by cosine similarity and compare them.
 
-    Two groups are compared by the mean over seeds of Recall@1 of each test picture, resampled by
-    class, and by seed if they share two or more seeds. data: where the data of the runs is now, if
-    it has moved.
+    Two groups are compared by Recall@1 of each test picture, the pictures of a class together: by
+    its mean over seeds, or of runs of one seed where the seed decides which classes are the test;
+    and by seed if they share two or more seeds. data: where the data of the runs is now, if it has
+    moved.
 
     >>> found = compare(["runs/nra-1", "runs/triplet-1"])  # doctest: +SKIP
     >>> difference = found.tests[0]["by_picture"]["difference"]  # doctest: +SKIP
@@ -88,7 +96,9 @@ def compare(
         groups.setdefault(one.key, []).append(one)
     names = _names(groups)
     notes = []
-    if len({one.ids for one in evaluated}) > 1:
+    if any(len({one.ids for one in evaluated if one.seed == s}) > 1 for s in _seeds(evaluated)) or (
+        len({one.ids for one in evaluated}) > 1 and not _share_seeds(list(groups.values()))
+    ):
         notes.append("the runs were tested on different pictures and may not be comparable")
     if any(len({one.seed for one in some}) < len(some) for some in groups.values()):
         notes.append("some runs of one recipe have the same seed, so their spread means little")
@@ -99,6 +109,9 @@ def compare(
             _test(names[one], names[other], groups[one], groups[other])
             for one, other in combinations(groups, 2)
         ],
+        differences=run_differences(
+            {names[key]: [one.run.about for one in some] for key, some in groups.items()}
+        ),
         notes=notes,
         folders=tuple(run.folder for run in opened),
     )
@@ -118,9 +131,22 @@ def _evaluated(run: Run, data: Any, device: str, status: Status) -> _EvaluatedRu
     scores = retrieval_by_roles(vectors, table.labels, roles).scores(ks)
     if (searching := queries_of(roles)) is not None:
         table = table.select(searching)
-    key = json.dumps([about[part] for part in ("data", "split", "recipe")], sort_keys=True)
+    model = about["model"]
+    backbone = model if isinstance(model, str) else model["backbone"]["name"]
+    recipe = about.get("given") or about["recipe"]
+    key = json.dumps([about["data"], about["split"], recipe, backbone], sort_keys=True)
     assert table.labels is not None
-    return _EvaluatedRun(run, scores, table.ids, table.labels, key, int(about["seed"]))
+    classes = np.array([table.class_name(label) for label in table.labels.tolist()])
+    return _EvaluatedRun(run, scores, table.ids, classes, key, int(about["seed"]))
+
+
+def _seeds(runs: Sequence[_EvaluatedRun]) -> set[int]:
+    return {one.seed for one in runs}
+
+
+def _share_seeds(groups: Sequence[Sequence[_EvaluatedRun]]) -> bool:
+    """Whether each two groups have a seed in common."""
+    return all(_seeds(one) & _seeds(other) for one, other in combinations(groups, 2))
 
 
 def _names(groups: dict[str, list[_EvaluatedRun]]) -> dict[str, str]:
@@ -157,9 +183,16 @@ def _test(
     found |= {"by_picture": None, "by_seed": None}
     if len({one.ids for one in ours + theirs}) == 1:
         mean, other = (np.mean([one.found for one in some], axis=0) for some in (ours, theirs))
-        found["by_picture"] = compare_queries(mean, other, ours[0].labels)
+        found["by_picture"] = compare_queries(mean, other, ours[0].classes)
+    elif pairs := [(a, b) for a in ours for b in theirs if (a.seed, a.ids) == (b.seed, b.ids)]:
+        found["by_picture"] = compare_queries(
+            np.concatenate([a.found for a, _ in pairs]),
+            np.concatenate([b.found for _, b in pairs]),
+            np.concatenate([a.classes for a, _ in pairs]),
+        )
     first, second = ({one.seed: float(one.found.mean()) for one in some} for some in (ours, theirs))
     shared = sorted(first.keys() & second.keys())
     if len(shared) > 1:
         found["by_seed"] = compare_seeds([first[s] for s in shared], [second[s] for s in shared])
+    found["conclusion"] = conclusion(found)
     return found

@@ -3,7 +3,9 @@
 The null hypothesis is that the two runs are exchangeable: each paired difference could as well have
 the other sign. The p-value is the share of sign changes whose mean difference is at least as large
 as the observed one (two-sided, the observed one included). Queries of a class are not independent,
-so their differences change sign together.
+so their differences change sign together. The 95 % interval has every difference d for which the
+same sign changes of the differences less d give a p-value above 0.05: it has 0 if, and only if, the
+p-value is above 0.05.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ from kinspace._core import checks
 
 __all__ = ["compare_queries", "compare_seeds", "mean_and_spread"]
 
+LEVEL = 0.05
+STEPS = 30  # of bisection
 EXACT = 14  # pairs up to which all sign changes are enumerated
 
 
@@ -43,10 +48,11 @@ def compare_seeds(first: Sequence[float], second: Sequence[float]) -> dict[str, 
     {'difference': 0.25, 'p_value': 0.25, 'count': 3}
     """
     differences = _paired(first, second)
-    p_value = _p_value(differences, np.ones(len(differences)), 100_000, np.random.default_rng(0))
+    ones, rng = np.ones(len(differences)), np.random.default_rng(0)
+    changes, difference = _changes(differences, ones, 100_000, rng), float(differences.mean())
     return {
-        "difference": float(differences.mean()),
-        "p_value": p_value,
+        "difference": difference,
+        "p_value": _p_value(changes, difference),
         "count": len(differences),
     }
 
@@ -61,8 +67,9 @@ def compare_queries(
 ) -> dict[str, float]:
     """Compare two runs on the same queries, for example by `QueryScores.values["recall@1"]`.
 
-    groups: the class of each query. The queries of a class change sign together in the test, and
-    are resampled together for the 95 % interval of the difference. Queries with NaN are left out.
+    groups: the class of each query. The queries of a class change sign together in the test and
+    for the 95 % interval of the difference. With fewer than six classes no difference is
+    significant, and the interval is all that is possible, -1 to 1. Queries with NaN are left out.
 
     >>> ones, y = np.ones(40), np.arange(40) // 2
     >>> found = compare_queries(ones, ones - np.arange(40) % 4 / 4, y, samples=500)
@@ -81,17 +88,13 @@ def compare_queries(
     numbers = np.unique(classes[kept], return_inverse=True)[1]
     sizes = np.bincount(numbers).astype(np.float64)
     sums = np.bincount(numbers, weights=differences).astype(np.float64)
-    rng = np.random.default_rng(seed)
-    draws = []
-    for _ in range(samples):
-        chosen = rng.integers(0, len(sums), len(sums))
-        draws.append(sums[chosen].sum() / sizes[chosen].sum())
-    low, high = np.quantile(draws, [0.025, 0.975])
+    changes = _changes(sums, sizes, samples, np.random.default_rng(seed))
+    difference = float(differences.mean())
     return {
-        "difference": float(differences.mean()),
-        "p_value": _p_value(sums, sizes, samples, rng),
-        "low": float(low),
-        "high": float(high),
+        "difference": difference,
+        "p_value": _p_value(changes, difference),
+        "low": _end(changes, difference, -1.0),
+        "high": _end(changes, difference, 1.0),
         "count": len(differences),
     }
 
@@ -112,19 +115,51 @@ def _finite(name: str, values: Any) -> NDArray[np.float64]:
     return array
 
 
-def _p_value(
-    sums: NDArray[np.float64],
-    sizes: NDArray[np.float64],
-    samples: int,
-    rng: np.random.Generator,
-) -> float:
-    """The p-value of the mean of all differences, under changes of sign of each sum."""
-    found = abs(sums.sum()) / sizes.sum() * (1 - 1e-12)  # as large up to rounding
+@dataclass(frozen=True, eq=False)
+class _Changes:
+    """For each change of signs the mean of the changed differences, and of as many ones.
+
+    sampled: whether they are some of all, to which the observed signs are added.
+    """
+
+    means: NDArray[np.float64]
+    ones: NDArray[np.float64]
+    sampled: bool
+
+
+def _changes(
+    sums: NDArray[np.float64], sizes: NDArray[np.float64], samples: int, rng: np.random.Generator
+) -> _Changes:
+    """sums: of the differences of each group; sizes: of the groups, which change as one."""
     if len(sums) <= EXACT:
         signs = np.array(list(itertools.product((1, -1), repeat=len(sums))))
-        return float((abs(signs @ sums) / sizes.sum() >= found).mean())
-    hits = 1
+        return _Changes(signs @ sums / sizes.sum(), signs @ sizes / sizes.sum(), False)
+    parts = []
     for at in range(0, samples, 1000):
         signs = rng.integers(0, 2, (min(1000, samples - at), len(sums))) * 2 - 1
-        hits += int((abs(signs @ sums) / sizes.sum() >= found).sum())
-    return hits / (samples + 1)
+        parts.append(np.stack([signs @ sums, signs @ sizes]) / sizes.sum())
+    means, ones = np.concatenate(parts, 1)
+    return _Changes(means, ones, True)
+
+
+def _p_value(changes: _Changes, difference: float, shift: float = 0.0) -> float:
+    """The p-value of the differences less `shift`."""
+    found = abs(difference - shift) * (1 - 1e-12)  # as large up to rounding
+    hits = int((abs(changes.means - shift * changes.ones) >= found).sum())
+    return (hits + changes.sampled) / (len(changes.means) + changes.sampled)
+
+
+def _end(changes: _Changes, difference: float, side: float) -> float:
+    """An end of the interval, between the difference and `side`."""
+    if _p_value(changes, difference, side) > LEVEL:
+        return side
+    inside, outside = difference, side
+    if difference * side < 0 and _p_value(changes, difference) <= LEVEL:
+        outside = 0.0  # the interval agrees with the p-value
+    for _ in range(STEPS):
+        middle = (inside + outside) / 2
+        if _p_value(changes, difference, middle) > LEVEL:
+            inside = middle
+        else:
+            outside = middle
+    return outside

@@ -12,7 +12,9 @@ a, b and c maximize the likelihood that the first class is right (Platt, Probabi
 support vector machines, 1999), where as many strangers come as pictures of known classes, and b
 and c are not negative. All is calibrated on classes that the model was not trained on, each left
 out of the gallery in turn (`class_evidence.leave_out`); its consequences are measured on folds of
-these classes which the values were not set on.
+these classes which the values were not set on and whose pictures the gallery did not have then.
+More strangers get through there than of the classes that a limit was set on, the more so the fewer
+they are: the limits are so much stricter that the share is that of the dial.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_json
-from kinspace._core.checks import plural
+from kinspace._core.checks import brief, plural
 from kinspace.embeddings import EmbeddingTable
-from kinspace.evaluation.class_evidence import Evidence, LeftOut, leave_out
+from kinspace.evaluation.class_evidence import Evidence, LeftOut, leave_out, search_classes
 from kinspace.evaluation.verification import roc_curve
 
 __all__ = [
@@ -49,6 +51,9 @@ RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # str
 DEFAULT_STRANGERS = 0.1
 FEWEST_CLASSES = 4  # to calibrate on
 FOLDS = 5
+TRIED = 100  # rates that are looked at for those of RATES
+FOLD_PRODUCTS = 5 * 10**6  # of queries and pictures in a fold, about
+FOLD_QUERIES = (200, 2000)  # at least and at most
 BINS = 10  # of the reliability curve
 MAX_PAIRS_OF = 5000  # pictures whose pairs are counted; of more, an evenly spaced selection
 SURE = 0.995  # the highest confidence: more is not known from some hundred pictures
@@ -99,7 +104,7 @@ class Thresholds:
     >>> x = 4 * rng.standard_normal((6, 8))[y] + rng.standard_normal((120, 8))
     >>> found = calibrate(EmbeddingTable(x, y))
     >>> str(found.at(0.2))
-    'of 100 pictures of known classes 100 are named right and 0 called unknown; of 100 strangers 24
+    'of 100 pictures of known classes 100 are named right and 0 called unknown; of 100 strangers 21
     get through'
     """
 
@@ -177,7 +182,9 @@ class Thresholds:
                 raise ValueError("settings of other rates")
             thresholds.at()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{file}: expected thresholds, got another file: {error}") from None
+            raise ValueError(
+                f"{file}: expected thresholds, got another file: {brief(error)}"
+            ) from None
         return thresholds
 
 
@@ -211,7 +218,13 @@ def no_thresholds(table: EmbeddingTable) -> str:
     """
     if table.labels is None:
         return "not calibrated: the gallery has no classes, so the most similar pictures are shown"
-    classes = plural(len(np.unique(table.labels)), "class", "classes")
+    counts = np.unique(table.labels, return_counts=True)[1]
+    classes = plural(len(counts), "class", "classes")
+    if len(counts) >= FEWEST_CLASSES and counts.max() > 1:  # killed before they were written
+        return (
+            "not calibrated: the thresholds of the gallery are missing; set them with: kinspace "
+            "index --rebuild RUN"
+        )
     return (
         f"not calibrated, with {classes} in the gallery: it takes {FEWEST_CLASSES}, and one with "
         "two pictures; every picture gets the class of the most similar ones, and none is unknown"
@@ -249,38 +262,91 @@ def calibration(
 def _calibrated(
     table: EmbeddingTable, left: LeftOut, held_out: bool, strangers: float, seed: int
 ) -> Thresholds:
-    classes, places = np.unique(left.labels, return_inverse=True)
     weights = _fit(left)
-    limits = _limits(_confidence(weights, left.stranger))
-    folds = np.random.default_rng(seed).permutation(len(classes))[places] % FOLDS
-    outcomes = np.zeros((len(RATES), 4))  # right, wrong, unknown, let through
-    known, stranger = np.empty(len(places)), np.empty(len(places))
-    for fold in np.unique(folds):
-        inside = folds == fold
-        others = _select(left, ~inside)
-        if others.right.any():
-            fitted = _fit(others)
-            levels = _limits(_confidence(fitted, others.stranger))
-        else:
-            fitted, levels = weights, limits
-        tested = _select(left, inside)
-        known[inside] = _confidence(fitted, tested.known)
-        stranger[inside] = _confidence(fitted, tested.stranger)
-        named = (known[inside] >= levels[:, None]) | tested.known.exact  # (rates, queries)
-        through = (stranger[inside] >= levels[:, None]) | tested.stranger.exact
-        outcomes[:, 0] += (named & tested.right).sum(1)
-        outcomes[:, 1] += (named & ~tested.right & ~tested.alone).sum(1)
-        outcomes[:, 2] += (~named & ~tested.alone).sum(1)
-        outcomes[:, 3] += through.sum(1)
-    outcomes /= [*[max(1, (~left.alone).sum())] * 3, len(places)]
+    folds = _folds(table, left, weights, seed)
+    tried = np.concatenate([[0.0], np.geomspace(RATES[0] / 10, RATES[-1], TRIED)])
+    through = np.mean(np.concatenate([fold.named_strangers(tried) for fold in folds], 1), 1)
+    rates = np.interp(RATES, np.maximum.accumulate(through), tried)
+    limits = _limits(_confidence(weights, left.stranger), rates)
+    outcomes = np.concatenate([fold.known_outcomes(rates) for fold in folds], 1).mean(1)
+    let_through = np.concatenate([fold.named_strangers(rates) for fold in folds], 1).mean(1)
     cosines, matched = _pairs(table, left.rows)
     settings = tuple(
-        Setting(rate, *map(float, (limits[i], cosines[i], *outcomes[i], matched[i])))
+        Setting(
+            rate, *map(float, (limits[i], cosines[i], *outcomes[i], let_through[i], matched[i]))
+        )
         for i, rate in enumerate(RATES)
     )
-    curve = _reliability(known[~left.alone], left.right[~left.alone], stranger)
+    curve = _reliability(
+        np.concatenate([fold.confidence for fold in folds]),
+        np.concatenate([fold.right for fold in folds]),
+        np.concatenate([_confidence(fold.weights, fold.stranger) for fold in folds]),
+    )
     a, b, c = map(float, weights)
-    return Thresholds((a, b, c), settings, curve, len(classes), len(places), held_out, strangers)
+    classes = len(np.unique(left.labels))
+    return Thresholds((a, b, c), settings, curve, classes, len(left.labels), held_out, strangers)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """Some classes, judged by what was fitted to a gallery without them.
+
+    weights, others: the fit, and its confidences for strangers of the other classes. known, right:
+    searches in the whole gallery, of pictures that are not alone in their class, and which of them
+    find it. stranger: searches in the gallery without the classes.
+    """
+
+    weights: NDArray[np.float64]
+    others: NDArray[np.float64]
+    known: Evidence
+    right: NDArray[np.bool_]
+    stranger: Evidence
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """Of the known pictures."""
+        return _confidence(self.weights, self.known)
+
+    def named_strangers(self, rates: ArrayLike) -> NDArray[np.bool_]:
+        """Which strangers get a class at the limits of these rates, (rates, queries)."""
+        limits = _limits(self.others, rates)[:, None]
+        return (_confidence(self.weights, self.stranger) >= limits) | self.stranger.exact
+
+    def known_outcomes(self, rates: ArrayLike) -> NDArray[np.bool_]:
+        """Which known pictures are named right, wrong, and called unknown, (rates, queries, 3)."""
+        named = (self.confidence >= _limits(self.others, rates)[:, None]) | self.known.exact
+        return np.stack([named & self.right, named & ~self.right, ~named], 2)
+
+
+def _folds(
+    table: EmbeddingTable, left: LeftOut, weights: NDArray[np.float64], seed: int
+) -> list[_Fold]:
+    """weights: used where nothing can be fitted without a fold."""
+    assert table.labels is not None
+    most = int(np.clip(FOLD_PRODUCTS // len(table), *FOLD_QUERIES))
+    classes, places = np.unique(left.labels, return_inverse=True)
+    folds = np.random.default_rng(seed).permutation(len(classes))[places] % FOLDS
+    chosen = np.isin(np.arange(len(table)), left.rows)
+    found = []
+    for fold in np.unique(folds):
+        inside = folds == fold
+        kept = ~np.isin(table.labels, left.labels[inside])
+        smaller = table.select(kept)
+        others = leave_out(smaller, chosen[kept], most=most)
+        fitted = _fit(others) if others.right.any() else weights
+        tested = _select(left, inside & ~left.alone)
+        strange = left.rows[inside]
+        strange = strange[np.linspace(0, len(strange) - 1, min(most, len(strange))).astype(int)]
+        found.append(
+            _Fold(
+                fitted,
+                _confidence(fitted, others.stranger),
+                tested.known,
+                tested.right,
+                search_classes(smaller, table.vectors[strange]),
+            )
+        )
+    return found
 
 
 def _select(left: LeftOut, rows: NDArray[np.bool_]) -> LeftOut:
@@ -327,18 +393,19 @@ def _confidence(weights: NDArray[np.float64], found: Evidence) -> NDArray[np.flo
     return confidence
 
 
-def _limits(strangers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each of RATES a confidence that at most this share of the strangers reach.
+def _limits(strangers: NDArray[np.float64], rates: ArrayLike) -> NDArray[np.float64]:
+    """For each rate a confidence that at most this share of the strangers reach.
 
     It is halfway between the least confident one that may get through and the next.
     """
     ordered = np.sort(strangers)[::-1]
-    limits = []
-    for rate in RATES:
-        refused = ordered[int(rate * len(ordered) + 1e-9)]
-        above = ordered[ordered > refused]
-        limits.append((refused + above[-1]) / 2 if len(above) else np.nextafter(refused, 2))
-    return np.array(limits)
+    refused = ordered[(np.asarray(rates) * len(ordered) + 1e-9).astype(np.int64)]  # (rates,)
+    above = len(ordered) - np.searchsorted(ordered[::-1], refused, side="right")
+    least = ordered[np.maximum(above - 1, 0)]
+    limits: NDArray[np.float64] = np.where(
+        above > 0, (refused + least) / 2, np.nextafter(refused, 2)
+    )
+    return limits
 
 
 def _pairs(

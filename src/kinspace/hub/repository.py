@@ -1,7 +1,7 @@
 """A run folder as a model repository: made, pushed to the Hugging Face Hub, and fetched from it.
 
-config.json is run.json without what only concerns the machine it was made on: paths, the names of
-unreadable files, the hardware. With model.safetensors it is all that `kinspace.load` needs. No file
+config.json is run.json without what only concerns the machine it was made on: paths, and the names
+of unreadable files. With model.safetensors it is all that `kinspace.load` needs. No file
 of a repository can run code.
 """
 
@@ -23,7 +23,8 @@ from kinspace.search.gallery import FILE
 __all__ = ["fetch_repository", "is_repository_name", "push_to_hub", "save_repository"]
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # of a repository, user/model
-MACHINE = ("working_folder", "contents", "hardware", "settings", "given", "columns")
+MACHINE = ("working_folder", "contents", "given", "columns", "evaluated_by")
+MACHINE_SETTINGS = ("device", "workers", "cache")
 COPIED = ("model.safetensors", "recipe.toml", "results.json", "selection.json", THRESHOLDS)
 
 
@@ -129,7 +130,8 @@ def _public(run: Run) -> dict[str, Any]:
     about = {key: value for key, value in run.about.items() if key not in MACHINE}
     about["data"] = Path(str(about["data"])).name
     about["skipped"] = []
-    about.pop("evaluated_by", None)
+    settings = about["settings"].items()
+    about["settings"] = {key: value for key, value in settings if key not in MACHINE_SETTINGS}
     return about
 
 

@@ -42,7 +42,7 @@ from kinspace.data.transforms import eval_transform, square_transform, train_tra
 from kinspace.distributed import rank, world_size
 from kinspace.training.settings import RunSettings
 
-__all__ = ["DataPart", "DataParts", "embedding_dim", "prepare"]
+__all__ = ["DataPart", "DataParts", "embedding_dim", "prepare", "unread_parts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +177,18 @@ def prepare(
         channels_last=settings.channels_last,
     )
     return _parts(dataset, split, settings, validation, whole, skipped)
+
+
+def unread_parts(
+    dataset: Dataset, split: str, transform: TransformSettings, settings: RunSettings
+) -> DataParts:
+    """The parts without a look at the pictures, for features of them that are there already."""
+    device = settings.on_device()
+    inputs = isinstance(dataset.pictures, SampleInputs)
+    whole = DataPart(
+        dataset, None if inputs else transform, device, workers=0 if inputs else _workers(settings)
+    )
+    return _parts(dataset, split, settings, 0.0, whole)
 
 
 def _parts(
