@@ -9,7 +9,7 @@ from kinspace.inference.onnx import export_onnx
 from kinspace.inference.pretrained import pretrained_model, pretrained_run
 from kinspace.inference.program import export_program
 from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
-from kinspace.search.gallery import gallery_recall, index_run, rebuild_index
+from kinspace.search.run_gallery import gallery_recall, index_run, rebuild_index
 
 __all__ = [
     "UNKNOWN",
