@@ -23,7 +23,7 @@ ORDER = (
     ("kinspace.losses", "kinspace.regularizers"),
     ("kinspace.objective",),
     ("kinspace.recipes",),
-    ("kinspace.embeddings", "kinspace._table_files"),
+    ("kinspace.embeddings", "kinspace._table_files", "kinspace._table_writers"),
     ("kinspace.evaluation",),
     ("kinspace.compat",),
     ("kinspace.training",),
@@ -31,6 +31,7 @@ ORDER = (
     ("kinspace.run",),
     ("kinspace.search",),
     ("kinspace.inference",),
+    ("kinspace.hub",),
     (
         "kinspace.evaluation.comparison",
         "kinspace.evaluation.evaluator",
@@ -40,6 +41,7 @@ ORDER = (
     ("kinspace.report",),
     ("kinspace.server",),
     ("kinspace.reproduce",),
+    ("kinspace.environment",),
     ("kinspace.cli", "kinspace.__main__"),
 )
 PLACES = {room: place for place, rooms in enumerate(ORDER) for room in rooms}

@@ -184,3 +184,11 @@ def _anchor(line: str) -> str:
         return ""
     text = re.sub(r"[^\w\s-]", "", line.lstrip("#").strip().lower())
     return text.replace(" ", "-")
+
+
+def test_the_page_on_sharing_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with torch.random.fork_rng():
+        run_page(ROOT / "docs/hub.md", {})

@@ -246,3 +246,33 @@ def test_other_endings_missing_and_broken_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", vectors=np.eye(2), table=words)
     with pytest.raises(ValueError, match="expected an embedding table of format 1, got 99"):
         EmbeddingTable.load(tmp_path / "b.npz")
+
+
+def test_other_formats_come_back_too(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    kept = EmbeddingTable(
+        np.arange(6.0, dtype=np.float32).reshape(3, 2),
+        [1, 0, 1],
+        ids=("x", "y, z", "w"),
+        paths=("/a/x.jpg", "", "/a/w.jpg"),
+        attributes=[[0.5], [1.0], [0.0]],
+        attribute_names=("size",),
+        class_names=("io", "luna"),
+    )
+    for name in ("t.npy", "t.parquet"):
+        kept.save(tmp_path / name)
+        assert_same(EmbeddingTable.load(tmp_path / name), kept)
+
+
+def test_the_projector_of_tensorboard_has_a_line_for_each_vector(tmp_path: Path) -> None:
+    table = EmbeddingTable([[0.5, 1.0], [2.0, 3.0]], [0, 1], class_names=("io", "luna"))
+    table.save(tmp_path / "moths.tsv")
+    assert (tmp_path / "moths.tsv").read_text() == "0.5\t1\n2\t3\n"
+    metadata = (tmp_path / "moths-metadata.tsv").read_text()
+    assert metadata == "id\tlabel\n0\tio\n1\tluna\n"
+
+
+def test_an_ending_of_no_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"t.xlsx: expected a file ending in '.npz', '.npy'"):
+        EmbeddingTable(np.eye(2)).save(tmp_path / "t.xlsx")
+    assert not list(tmp_path.iterdir())

@@ -64,7 +64,7 @@ __all__ = [
     "use_kernels",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULE_OF = {  # the other names are modules themselves
     "LOSSES": "losses",

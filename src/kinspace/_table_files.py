@@ -150,6 +150,10 @@ def _parquet(file: Path) -> EmbeddingTable:
     name = _find(VECTORS, lists) or (lists[0] if len(lists) == 1 else None)
     if name is None:
         raise ValueError(f"expected a column 'vectors' of lists of numbers, got {list(columns)}")
+    if getattr(found.schema.field(name).type, "list_size", 0):  # as ours are: rows of one length
+        flat = found[name].combine_chunks().flatten().to_numpy()
+        vectors = flat.reshape(len(found), -1)
+        return _from_columns(vectors, {key: columns[key] for key in columns if key not in lists})
     rows = columns.pop(name)
     sizes = {0 if row is None else len(row) for row in rows}
     if len(sizes) > 1:

@@ -202,9 +202,29 @@ class EmbeddingTable:
         return arrays | ({} if self.attributes is None else {"attributes": self.attributes})
 
     def save(self, file: str | Path) -> None:
-        """Write the table as .npz."""
-        with Path(file).open("wb") as out:  # savez would add .npz to the name
-            np.savez(out, **self.arrays())  # type: ignore[arg-type]
+        """Write the table, by the file's ending.
+
+        .npz: all of it, for `load`. .npy: the vectors, with the other columns in a CSV of the same
+        name. .parquet: a column of lists, and the other columns (extra `parquet`). .tsv: vectors,
+        and NAME-metadata.tsv beside them, for TensorBoard's projector.
+        """
+        from kinspace._table_writers import write_table
+
+        write_table(self, Path(file))
+
+    def to_fiftyone(self, name: str | None = None) -> Any:
+        """A data set of FiftyOne with the vectors in the field `embedding` (extra `fiftyone`).
+
+        name: of the data set; None: FiftyOne makes one up. Each row needs a file (`paths`). Classes
+        are in `ground_truth`, ids in `kinspace_id`.
+
+        >>> EmbeddingTable(np.eye(3)).to_fiftyone()  # doctest: +SKIP
+        Traceback (most recent call last):
+        ValueError: to_fiftyone: expected a file for each row (paths), got rows without one
+        """
+        from kinspace._table_writers import to_fiftyone
+
+        return to_fiftyone(self, name)
 
     @staticmethod
     def load(file: str | Path) -> EmbeddingTable:

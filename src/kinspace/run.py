@@ -35,17 +35,27 @@ from kinspace._core.atomic_files import read_json
 from kinspace._core.checks import plural
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
+from kinspace.data.named_splits import split_names
 from kinspace.embeddings import EmbeddingTable
 from kinspace.models import DEFAULT_BACKBONE
 from kinspace.recipes import Recipe
-from kinspace.training.data_parts import split_names
 from kinspace.training.run_folder import FORMAT, read_metrics
 
 if TYPE_CHECKING:  # inference stands on runs
     from kinspace.inference.model import EmbeddingModel
 
-__all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "data_source", "load_run_data", "open_run"]
+__all__ = [
+    "CONFIG",
+    "PARTS",
+    "UNTRAINED",
+    "Run",
+    "Splits",
+    "data_source",
+    "load_run_data",
+    "open_run",
+]
 
+CONFIG = "config.json"  # in place of run.json in a model repository
 PARTS = ("train", "validation", "test")
 UNSEEN = ("zero_shot", "random_classes")  # splits whose test classes no training has seen
 UNTRAINED = "none"  # the split of a run without training: all data is its test part
@@ -128,8 +138,11 @@ class Run:
 
     @property
     def about(self) -> dict[str, Any]:
-        """run.json; a ValueError where something that is needed to open the run is missing."""
-        path = self.folder / "run.json"
+        """run.json; a ValueError where something that is needed to open the run is missing.
+
+        A model repository has config.json in its place.
+        """
+        path = _about_file(self.folder)
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -221,7 +234,7 @@ class Run:
     @property
     def evaluated_by(self) -> Run | None:
         """The run that tells how good this one is expected to be: of one with all classes."""
-        where = self.about.get("evaluated_by") if (self.folder / "run.json").exists() else None
+        where = self.about.get("evaluated_by") if _about_file(self.folder).exists() else None
         return None if where is None else Run((self.folder / where).resolve())
 
     @property
@@ -341,6 +354,50 @@ class Run:
         opened = RunEmbeddings(self, self.splits(data), device=device, module=module, status=status)
         return opened.table(part, by)
 
+    def save_repository(
+        self,
+        folder: str | Path,
+        *,
+        license: str | None = None,  # noqa: A002 - as the Hub calls it
+        gallery: bool = False,
+    ) -> Path:
+        """Write the run as a model repository: config.json, model.safetensors and a model card.
+
+        license: an identifier of the Hugging Face Hub for the card, "mit". gallery: with the
+        gallery, which has the vectors, classes and file names of your pictures.
+        """
+        from kinspace.hub import save_repository
+
+        return save_repository(self, folder, license=license, gallery=gallery)
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        license: str | None = None,  # noqa: A002 - as the Hub calls it
+        gallery: bool = False,
+        private: bool = True,
+        token: str | None = None,
+    ) -> str:
+        """Push the run to the Hugging Face Hub, "user/model"; returns its address (extra `hub`).
+
+        license, gallery: as of `save_repository`. private: of a repository that is new. token: by
+        default that of `hf auth login` or HF_TOKEN.
+
+        >>> Run("runs/photos-nra-1").push_to_hub("me/photos", license="mit")  # doctest: +SKIP
+        'https://huggingface.co/me/photos'
+        """
+        from kinspace.hub import push_to_hub
+
+        return push_to_hub(
+            self, name, license=license, gallery=gallery, private=private, token=token
+        )
+
+
+def _about_file(folder: Path) -> Path:
+    own, public = folder / "run.json", folder / CONFIG
+    return public if public.exists() and not own.exists() else own
+
 
 def open_run(folder: str | Path) -> Run:
     """The run in a folder; a ValueError if there is none.
@@ -352,7 +409,7 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     if not folder.exists():
         raise ValueError(f"{folder}: expected a run folder, got no such folder")
-    if not (folder / "run.json").exists():
+    if not _about_file(folder).exists():
         came = "one without run.json" if folder.is_dir() else "a file"
         raise ValueError(
             f"{folder}: expected a run folder, got {came}; to search pictures without training: "

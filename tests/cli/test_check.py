@@ -58,7 +58,7 @@ def test_as_json_it_says_the_same(spoiled: tuple[Path, dict[str, str]]) -> None:
 
 
 def test_a_clean_folder_exits_with_0(tmp_path: Path) -> None:
-    write_clean(tmp_path)
+    write_clean(tmp_path, classes=4)
     done = CliRunner().invoke(app, ["check", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.rstrip().endswith("nothing is wrong")

@@ -19,4 +19,4 @@ def test_invalid_input_is_an_error_in_a_line(tmp_path: Path) -> None:
     output = run("embed", bare, "digit", "-o", tmp_path / "t.npz", code=2)
     assert "did you mean 'digits'?" in output
     output = run("embed", bare, "digits", "-o", tmp_path / "t.txt", code=2)
-    assert "ending in .npz" in output
+    assert "expected a file ending in '.npz'" in output

@@ -1,6 +1,7 @@
 """The command line starts at once: help and version import no command and no numerical library."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -9,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import kinspace
-from kinspace.cli import COMMANDS, EXIT_CODES, app
+from kinspace.cli import COMMANDS, EXIT_CODES, app, load_command
 
 HEAVY = ("torch", "numpy", "torchvision", "timm", "sklearn", "matplotlib", "jinja2", "PIL")
 SHARED = {"kinspace", "kinspace.cli", "kinspace.cli.errors", "kinspace.cli.options"}
-SHARED |= {"kinspace.cli.progress", "kinspace.cli.sources"}
+SHARED |= {"kinspace.cli.progress", "kinspace.cli.sources", "kinspace.cli.tables"}
 CODE = """
 import json, sys
 from kinspace.cli import COMMANDS, app
@@ -94,3 +95,57 @@ def test_python_m_kinspace_is_the_same_command_line() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"kinspace {kinspace.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["trian"], "No such command 'trian'. Did you mean 'train'? "),
+        (["train", "--steps", "0"], "Invalid value for '--steps': "),
+        (["embed", "digits"], "Missing option '--out' / '-o'; "),
+        (["train", "--stepz", "3"], "No such option: --stepz"),
+    ],
+)
+def test_an_invalid_option_is_one_line_that_says_where_to_read_on(
+    arguments: list[str], said: str
+) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert line.endswith("--help lists what there is")
+
+
+def test_the_help_has_an_everyday_part_and_another() -> None:
+    said = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["--help"]).stdout
+    assert said.index("Everyday") < said.index("│ train") < said.index("More")
+    assert said.index("More") < said.index("│ reproduce")
+    said = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["train", "--help"]).stdout
+    assert said.index("--backbone") < said.index("Expert options") < said.index("--keep-every")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_everyday_options_of_a_command_are_options_it_has(name: str) -> None:
+    module = import_module(f"kinspace.cli.{name.replace('-', '_')}")
+    names = {parameter.name for parameter in load_command(name).params}
+    assert set(getattr(module, "EVERYDAY", ())) <= names
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    for words, wanted in (("kinspace tr", "train"), ("kinspace train --bud", "--budget")):
+        typed = words.split()
+        environment = {
+            **os.environ,
+            "_KINSPACE_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(typed) - 1),
+        }
+        code = "from kinspace.cli import app; app(prog_name='kinspace')"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        assert wanted in done.stdout.split(), done.stderr

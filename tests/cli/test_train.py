@@ -15,7 +15,7 @@ METHOD = ["--method", "contrastive", "--steps", "2"]
     [
         ([], "DATA: expected a folder, a table, an archive or a name"),
         (["nowhere"], "nowhere"),
-        (["PHOTOS", "--method", "nrs"], "unknown recipe 'nrs'; did you mean 'nra'?"),
+        (["PHOTOS", "--method", "nrs"], "unknown recipe 'nrs'; did you mean 'nra'"),
         (["PHOTOS", "--set", "loss.alfa=3"], "did you mean 'alpha'?"),
         (["PHOTOS", "--set", "los.alpha=3"], "unknown key 'los'; did you mean 'loss'?"),
         (["PHOTOS", "--set", "loss.alpha=big"], "loss.alpha: expected a finite number, got 'big'"),

@@ -10,11 +10,11 @@ import torch
 
 from digit_runs import OPTIONS, QUICK
 from kinspace.data import load_dataset
+from kinspace.data.named_splits import split_names
 from kinspace.evaluation.classification import recovery_error
 from kinspace.evaluation.hierarchy_recovery import recover_hierarchy
 from kinspace.inference.run_embeddings import RunEmbeddings
 from kinspace.run import Splits, open_run
-from kinspace.training.data_parts import split_names
 
 pytestmark = pytest.mark.slow  # four more trainings
 

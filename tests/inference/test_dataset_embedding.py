@@ -97,7 +97,7 @@ def test_shards_of_another_model_or_data_are_refused(
 def test_a_table_is_not_written_over(model: EmbeddingModel, tmp_path: Path) -> None:
     (tmp_path / "there.npz").touch()
     for name in ("there.npz", "table.txt", "no folder/table.npz"):
-        with pytest.raises(ValueError, match=r"expected a new file ending in \.npz, in a folder"):
+        with pytest.raises(ValueError, match=r"expected a (new )?file"):
             embed_to_file(model, digits().subset(range(3)), tmp_path / name)
 
 

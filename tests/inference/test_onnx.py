@@ -12,8 +12,8 @@ from PIL import Image
 
 import kinspace
 from bundles import bare_run, digits
+from kinspace.inference import export as exporting
 from kinspace.inference import export_onnx
-from kinspace.inference import onnx as exporting
 
 
 def test_a_file_gives_the_embeddings_of_the_model(tmp_path: Path) -> None:

@@ -52,7 +52,10 @@ BROKEN = [
         MINIMAL + "[optimizer]\nmomentum = 1\n",
         r"optimizer.momentum: expected a number from 0 to bel",
     ),
-    (MINIMAL + "[optimizer]\nname = 'adan'\n", r"optimizer.name: .* did you mean 'adam'\?"),
+    (
+        MINIMAL + "[optimizer]\nname = 'adan'\n",
+        r"optimizer.name: .* did you mean 'adam'\?",
+    ),
     (MINIMAL + "[optimizer]\nbeta = 1\n", r"optimizer.beta: unknown key 'beta'; .*choose from: "),
     (MINIMAL + "[schedule]\nsteps = 0\n", r"schedule.steps: expected at least 1, got 0"),
     (MINIMAL + "[schedule]\nkind = 'cosin'\n", r"schedule.kind: .* did you mean 'cosine'\?"),

@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from digit_experiment import OPTIONS, TOML, written
 from kinspace.cli import app
 from kinspace.data import load_dataset
+from kinspace.data.named_splits import split_names
 from kinspace.evaluation import recall_at_k
 from kinspace.evaluation.cluster_metrics import clustering_metrics
 from kinspace.reproduce import Outcome, make_jobs, read_experiment, reproduce
 from kinspace.reproduce.training_processes import FailedRun, TrainingProcesses
 from kinspace.run import open_run
-from kinspace.training.data_parts import split_names
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,9 @@ def test_it_works_from_the_disk_without_a_server(
 def test_it_is_written_again_but_not_over_other_files(
     site: Path, model: EmbeddingModel, tmp_path: Path
 ) -> None:
-    assert write_site(model, site) == site / "index.html"
+    with pytest.raises(ValueError, match=r"page of a gallery; write over it with --replace"):
+        write_site(model, site)
+    assert write_site(model, site, replace=True) == site / "index.html"
     (tmp_path / "letters.txt").write_text("mine")
     with pytest.raises(ValueError, match="new or empty folder"):
         write_site(model, tmp_path)

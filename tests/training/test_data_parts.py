@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from kinspace.data.load import load_dataset
+from kinspace.data.named_splits import split_for, split_names
 from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.overrides import fit_batch_size, with_batch_size
 from kinspace.samplers import SAMPLERS
 from kinspace.training.components import warm_start_recipe
-from kinspace.training.data_parts import split_for, split_names
 from kinspace.training.run_folder import read_checkpoint
 from small_trainings import losses, net, pictures, trained, trained_net, vectors
 

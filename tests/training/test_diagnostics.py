@@ -94,7 +94,8 @@ def test_few_pictures_a_class_are_said(tmp_path: Path, capsys: pytest.CaptureFix
     run = trained(tmp_path, pictures(each=3), changes={"schedule.steps": 1}, quiet=False)
     assert run.finished
     said = capsys.readouterr().err
-    assert "warning: 2 of 2 classes have fewer than 4 pictures" in said
+    assert "batches of 2 classes with 3 pictures of each: the recipe asks for" in said
+    assert str(small_classes_warning([4, 3, 3], 4)).startswith("2 of 3 classes have fewer than 4")
     assert small_classes_warning([4, 4, 3], 4) is None
 
 

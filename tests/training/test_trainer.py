@@ -14,12 +14,13 @@ from torch.utils.data import TensorDataset
 
 import kinspace
 from kinspace.data import TransformSettings, augmented_views, cache_in_memory
+from kinspace.data.named_splits import split_names
 from kinspace.models import make_embedder
 from kinspace.models.projections import lda_projection
 from kinspace.recipes import read_recipe, with_changes
 from kinspace.training import RunSettings
 from kinspace.training.components import original_densities, supports_channels_last
-from kinspace.training.data_parts import DataPart, split_names
+from kinspace.training.data_parts import DataPart
 from kinspace.training.embedding import embed_all
 from kinspace.training.run_folder import read_checkpoint
 from small_trainings import NET, OPTIONS, QUICK, losses, net, pictures, trained, trained_net

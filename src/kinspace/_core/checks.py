@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -37,6 +37,7 @@ __all__ = [
     "vectors",
 ]
 
+LIKE = 0.05  # what another suggestion may be less alike than the first
 Value = TypeVar("Value")
 Number = float | Tensor  # an option: a number, or a 0-d tensor that may be learned
 
@@ -227,9 +228,36 @@ def lookup(kind: str, name: str, registry: Mapping[str, Value]) -> Value:
     """
     if name in registry:
         return registry[name]
-    near = get_close_matches(str(name), registry, n=1)
-    advice = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"unknown {kind} {name!r}; {advice}choose from: {', '.join(sorted(registry))}")
+    raise ValueError(f"unknown {kind} {name!r}; {nearest_words(str(name), registry)}")
+
+
+def nearest_words(word: str, known: Iterable[str], *, listed: int = 16) -> str:
+    """What a misspelled word may stand for: up to three, and all of them where they are few.
+
+    >>> nearest_words("mangin", ["triplet", "margin", "magnet"])
+    "did you mean 'margin'? choose from: magnet, margin, triplet"
+    >>> nearest_words("nrs", ["center", "margin", "softmax", "circle"], listed=3)
+    "nearest of the 4 names: 'center', 'margin', 'circle'"
+    """
+    words = sorted(known)
+    near = get_close_matches(word, words, n=3, cutoff=0.0)  # the nearest first
+    ratios = {each: SequenceMatcher(None, each, word).ratio() for each in near}
+    least = max(0.6, max(ratios.values(), default=0.0) - LIKE)
+    alike = [each for each in near if ratios[each] >= least]
+    advice = f"did you mean {or_list(alike)}?" if alike else ""
+    if len(words) <= listed:
+        return f"{advice} choose from: {', '.join(words)}".lstrip()
+    return advice or f"nearest of the {len(words):,} names: {', '.join(map(repr, near))}"
+
+
+def or_list(words: Sequence[str]) -> str:
+    """Words to choose from, as in a sentence.
+
+    >>> or_list(["nra", "nca", "ncm"])
+    "'nra', 'nca' or 'ncm'"
+    """
+    *most, last = map(repr, words)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def options_repr(module: object, *names: str) -> str:

@@ -25,10 +25,11 @@ from kinspace.benchmark.table import BenchmarkTable, compared_rows
 from kinspace.benchmark.trainings import MEASURES, Scores, Trainings
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
+from kinspace.data.named_splits import split_for
 from kinspace.evaluation.retrieval import queries_of
 from kinspace.models import Embedder
 from kinspace.training.components import choose_backbone, make_model, transform_settings
-from kinspace.training.data_parts import DataPart, DataParts, prepare, split_for, unread_parts
+from kinspace.training.data_parts import DataPart, DataParts, prepare, unread_parts
 from kinspace.training.frozen import freeze, kept_features, with_features
 from kinspace.training.run_folder import hardware
 from kinspace.training.settings import RunSettings

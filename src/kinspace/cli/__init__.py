@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from kinspace import __version__
 
-__all__ = ["COMMANDS", "EXIT_CODES", "app", "main"]
+__all__ = ["COMMANDS", "EVERYDAY", "EXIT_CODES", "app", "main"]
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 a run or the disk failed, 2 invalid input, 3 an error in kinspace, "
@@ -31,10 +31,11 @@ COMMANDS = {
     "benchmark": "Compare a loss of yours with those of kinspace, all under the same budget.",
     "check": "Check every picture of a data set and list the problems.",
     "compare": "Compare runs: means over seeds and significance tests.",
+    "doctor": "Check the installation: versions, devices, extras, weights and a short training.",
     "duplicates": "List pictures that are copies of each other, as CSV.",
     "embed": "Embed pictures into a table of vectors, classes and names.",
     "evaluate": "Evaluate a run on its test part, or a table of vectors.",
-    "export": "Export a model to ONNX and compare it with PyTorch.",
+    "export": "Export a model to ONNX or a PyTorch program, and compare it with PyTorch.",
     "gallery": "Write a gallery as a static web page that needs no server.",
     "hierarchy": "Train on randomly merged classes and evaluate on the true classes.",
     "index": "Build the search gallery of a run and set its thresholds.",
@@ -51,13 +52,38 @@ COMMANDS = {
     "tune": "Search for the best values of a recipe's options.",
 }
 
+# From a folder of pictures to a page; the help lists them first.
+EVERYDAY = ("check", "train", "report", "index", "search", "serve", "doctor")
+
 
 class CommandGroup(TyperGroup):
     """A group that lists its commands by COMMANDS alone and imports the one that is called."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = {name: TyperCommand(name, help=text) for name, text in COMMANDS.items()}
+        more = [name for name in COMMANDS if name not in EVERYDAY]
+        self.commands = {
+            name: TyperCommand(name, help=COMMANDS[name], rich_help_panel=panel)
+            for panel, names in (("Everyday", EVERYDAY), ("More", more))
+            for name in names
+        }
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command; invalid options are one line on stderr and exit code 2."""
+        standalone = options.pop("standalone_mode", True)
+        options["standalone_mode"] = False
+        try:
+            code = super().main(*arguments, **options)
+        except Exception as error:
+            if standalone and type(error).__name__ == "Abort":  # Ctrl-C, in older Typer
+                sys.exit(130)
+            if not standalone or not hasattr(error, "format_message"):  # not Typer's own
+                raise
+            _show(error)
+            sys.exit(2)
+        if not standalone:
+            return code
+        sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The name, the imported command and the arguments left."""
@@ -75,7 +101,12 @@ def load_command(name: str) -> Any:
     function = getattr(import_module(f"kinspace.cli.{module}"), f"{module}_command")
     single = typer.Typer(add_completion=False)
     single.command(name, help=_paragraphs(function), epilog=EXIT_CODES)(function)
-    return get_command(single)
+    command = get_command(single)
+    everyday = getattr(import_module(f"kinspace.cli.{module}"), "EVERYDAY", ())
+    for parameter in command.params:
+        if everyday and parameter.name not in everyday:
+            parameter.rich_help_panel = "Expert options"  # type: ignore[attr-defined]
+    return command
 
 
 def _paragraphs(function: Any) -> str:
@@ -84,9 +115,21 @@ def _paragraphs(function: Any) -> str:
     return "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
-app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+def _show(error: Any) -> None:
+    """An error of the command line's own, with where to read on."""
+    context = getattr(error, "ctx", None)
+    text = error.format_message()
+    if context is None:
+        typer.echo(text, err=True)
+    elif not text or type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        where, text = context.command_path, text.rstrip(".")
+        mark = "" if text.endswith("?") else ";"
+        typer.echo(f"{where}: {text}{mark} {where} --help lists what there is", err=True)
+
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:

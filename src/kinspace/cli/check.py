@@ -10,6 +10,7 @@ from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Data, Json
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import LabelColumn, PathColumn, column_names
+from kinspace.cli.tables import print_whole
 
 __all__ = ["check_command"]
 
@@ -49,9 +50,7 @@ def check_command(
     if as_json:
         typer.echo(result.to_json())
     else:
-        from rich.console import Console
-
         from kinspace.data.validation_report import check_table
 
-        Console().print(check_table(result))
+        print_whole(check_table(result))
     raise typer.Exit(0 if result.ok else 1)

@@ -14,6 +14,7 @@ from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, Json
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import trusted
+from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from kinspace.evaluation.comparison import Comparison
@@ -67,7 +68,7 @@ def print_comparison(found: Comparison) -> None:
     for group in found.groups:
         seeds = ", ".join(str(seed) for seed in group["seeds"])
         table.add_row(group["group"], seeds, *(_cell(group[name]) for name in names))
-    console.print(table)
+    print_whole(table)
     if found.differences:
         console.print("what differs:", markup=False)
     lines = [*map(_difference_line, found.differences), *map(_test_line, found.tests)]

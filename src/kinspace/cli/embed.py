@@ -24,12 +24,19 @@ from kinspace.cli.sources import (
 
 __all__ = ["embed_command"]
 
+EVERYDAY = ("source", "data", "out", "backbone", "skip_bad", "device")
+
 
 def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
     source: RunOrData,
     data: Annotated[str | None, typer.Argument(metavar="DATA", help=DATA)] = None,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Table to write, ending in .npz.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="Table to write: .npz, .npy, .parquet or .tsv (TensorBoard)."
+        ),
+    ],
     backbone: BackboneOption = None,
     weights: BackboneWeights = None,
     unlabeled: Unlabeled = False,

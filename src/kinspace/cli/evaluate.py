@@ -14,6 +14,7 @@ from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, EvaluatedData, Json, Seed, Source
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import trusted
+from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from kinspace.evaluation.summary import Evaluation
@@ -75,11 +76,11 @@ def print_evaluation(found: Evaluation) -> None:
         table.add_column(MEASURES[name], justify="right")
     for name, row in found.retrieval.items():
         table.add_row(ROWS.get(name, name), *(percent(row[one]) for one in names))
-    console.print(table)
+    print_whole(table)
     rows = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in _rows(found):
         rows.add_row(name, value)
-    console.print(rows)
+    print_whole(rows)
     for note in found.notes:
         console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
 

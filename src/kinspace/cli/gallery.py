@@ -20,6 +20,9 @@ def gallery_command(
     data: GalleryData = None,
     allow_outside: AllowOutside = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")] = Path("site"),
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over the page that is in the output folder.")
+    ] = False,
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbors of each picture.")] = 24,
     device: Device = None,
 ) -> None:
@@ -34,6 +37,7 @@ def gallery_command(
             run,
             out,
             trusted(data, allow_outside=allow_outside),
+            replace=replace,
             k=k,
             device=device,
             status=display.print,

@@ -29,6 +29,8 @@ from kinspace.cli.sources import trusted
 
 __all__ = ["hierarchy_command"]
 
+EVERYDAY = ("data", "method", "out", "resume", "device")
+
 
 def hierarchy_command(  # noqa: PLR0913 - every option of the command is a parameter
     data: Data,

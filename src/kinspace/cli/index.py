@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["index_command"]
 
+EVERYDAY = ("source", "data", "backbone", "out", "replace", "skip_bad", "strangers")
+
 BACKEND_OF = {"precision": "exact", "kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
 
 

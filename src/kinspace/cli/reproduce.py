@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["reproduce_command"]
 
+EVERYDAY = ("name", "data", "seeds", "steps", "out", "page")
+
 Text = str | None
 RESULTS = Path("benchmarks/results/reproduce")
 

@@ -16,6 +16,7 @@ from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, IndexedRun, Json, Strangers
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import LabelColumn, PathColumn, column_names
+from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from kinspace.inference import Neighbor
@@ -152,4 +153,4 @@ def print_neighbors(neighbors: Sequence[Neighbor]) -> None:
         table.add_column(name, justify="right" if name == "similarity" else "left")
     for place, cells in enumerate(zip(*shown.values(), strict=True), 1):
         table.add_row(str(place), *cells)
-    Console(markup=False, highlight=False).print(table)
+    print_whole(table)

@@ -23,6 +23,8 @@ from kinspace.cli.sources import (
 
 __all__ = ["serve_command"]
 
+EVERYDAY = ("source", "data", "backbone", "out", "port", "open_browser", "host", "token")
+
 
 def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     source: Annotated[

@@ -29,14 +29,17 @@ from kinspace.cli.options import (
     overrides,
     recipe_from_options,
 )
+from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from kinspace.run import Run
 
 __all__ = ["train_command"]
 
+EVERYDAY = ("data", "method", "out", "resume", "final", "backbone", "freeze", "device", "quiet")
+
 Text = str | None
-WITH_RESUME = ("data", "resume", "device", "workers", "quiet", "final")
+WITH_RESUME = ("data", "resume", "device", "workers", "quiet", "final", "log_to")
 ROWS = {"pixels": "raw pixels", "final": "last step"}
 
 
@@ -110,6 +113,10 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")
     ] = False,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(help="Also log to tensorboard, wandb or mlflow. Repeatable."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a model on labeled pictures and evaluate it on unseen classes.
@@ -133,7 +140,13 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         if resume is not None:
             _refuse_with_resume(ctx)
             run = resume_training(
-                resume, data, final=final, device=device, workers=workers, quiet=quiet
+                resume,
+                data,
+                final=final,
+                device=device,
+                workers=workers,
+                callbacks=log_to or (),
+                quiet=quiet,
             )
         elif data is None:
             raise ValueError("DATA: expected a folder, a table, an archive or a name")
@@ -164,6 +177,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 baselines=baselines,
                 compile=compiled,
                 tensorboard=tensorboard,
+                callbacks=log_to or (),
                 quiet=quiet,
             )
     if is_main_process() and not quiet:
@@ -202,7 +216,7 @@ def print_results(run: Run) -> None:
             table.add_row(title, *cells, f"{results[name]['map']:.1%}")
     console = Console()
     if measures:
-        console.print(table)
+        print_whole(table)
     selection = run.selection
     lines = [*run.verdict]
     if selection is not None and selection["trained"]:

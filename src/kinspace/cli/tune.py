@@ -28,11 +28,14 @@ from kinspace.cli.options import (
     overrides,
     recipe_from_options,
 )
+from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from kinspace.training import TuneResult
 
 __all__ = ["tune_command"]
+
+EVERYDAY = ("data", "method", "trials", "ranges", "out", "device", "quiet")
 
 
 def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
@@ -109,7 +112,7 @@ def print_trials(result: TuneResult) -> None:
         cells = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in values)
         table.add_row(str(row["trial"] + 1), recall, *cells)
     console = Console()
-    console.print(table)
+    print_whole(table)
     best = result.folder / "best.toml"
     text = f"best recipe: {best}; kinspace train DATA --method {best}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -11,13 +11,22 @@ from kinspace.data.archives import from_archive, is_archive
 from kinspace.data.csv_table import from_table
 from kinspace.data.dataset import Dataset
 from kinspace.data.folder import from_folder
+from kinspace.data.huggingface import (
+    PREFIX,
+    from_hub,
+    from_huggingface,
+    is_huggingface,
+    is_saved,
+    load_saved,
+)
 from kinspace.data.in_memory import BUILT_IN_SETS, Samples, from_samples
+from kinspace.data.webdataset import expand_braces, from_shards, is_shard
 
 __all__ = ["load_dataset"]
 
 EXPECTED = (
     "a folder of class folders or of pictures, a .csv or .tsv table, a zip or tar archive of "
-    "either, NAME:FOLDER for a standard set, or a built-in set"
+    "either, shards of WebDataset, hf:NAME, NAME:FOLDER for a standard set, or a built-in set"
 )
 
 
@@ -35,6 +44,10 @@ def load_dataset(
     "photos/"                a folder of class folders
     "photos/labels.csv"      a table of paths and labels
     "photos.zip"             an archive of either
+    "moths-{000..015}.tar"   shards of WebDataset
+    "hf:user/moths"          a data set of the Hugging Face Hub (extra `datasets`);
+                             "hf:user/moths:train" is one of its splits
+    a `datasets.Dataset`     or a folder that its `save_to_disk` wrote
     samples                  a map-style data set of (input, label), as of PyTorch
     a `Dataset`              is returned as it is
 
@@ -53,6 +66,8 @@ def load_dataset(
         found = _from_name(os.fspath(source), labeled, columns, allow_outside=allow_outside)
     elif isinstance(source, Dataset):
         found = source
+    elif is_huggingface(source):
+        found = from_huggingface(source, columns)
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         found = from_samples(source)
     else:
@@ -68,7 +83,14 @@ def load_dataset(
 def _from_name(
     text: str, labeled: bool | None, columns: Mapping[str, str] | None, *, allow_outside: bool
 ) -> Dataset:
+    if text.startswith(PREFIX):
+        return from_hub(text, columns)
     path = _expanded(text)
+    shards = [] if path.exists() else [_expanded(each) for each in expand_braces(text)]
+    if len(shards) > 1:
+        return from_shards(shards, labeled=labeled)
+    if path.is_dir() and is_saved(path):
+        return load_saved(path, columns, allow_outside=allow_outside)
     if columns and not path.is_file():
         raise ValueError(f"columns: expected with a table, got them with {text!r}")
     if text.removesuffix(":") in BUILT_IN_SETS:
@@ -117,6 +139,8 @@ def _from_file(
         archive = is_archive(path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+    if archive and is_shard(path):
+        return from_shards([path], labeled=labeled)
     if archive:
         return from_archive(path, labeled=labeled, columns=columns)
     raise ValueError(f"cannot open {str(path)!r}: got a file of another kind; expected {EXPECTED}")

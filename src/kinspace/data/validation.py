@@ -17,6 +17,7 @@ from kinspace._core import checks
 from kinspace._core.device import cpu_count
 from kinspace.data.dataset import Dataset
 from kinspace.data.duplicates import THUMBNAIL, find_groups
+from kinspace.data.named_splits import split_problem
 from kinspace.data.pictures import Pictures, UnreadablePicture, UnreadablePictures
 from kinspace.data.process_pool import CHUNK, chunks, process_map
 
@@ -87,11 +88,13 @@ class CheckResult:
     sizes: Sizes | None  # None: no good picture
     modes: dict[str, int]  # how pictures are stored: RGB, L, CMYK ...
     animated: int  # pictures with several frames; only the first counts
+    training: str | None = None  # why a training on the good pictures cannot be; None: it can
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.bad or self.duplicates or self.singletons or self.emptied)
+        wrong = self.bad or self.duplicates or self.singletons or self.emptied or self.training
+        return not wrong
 
     def to_json(self) -> str:
         """Everything, as JSON."""
@@ -142,6 +145,7 @@ def check(
         sizes=_sizes(seen) if seen else None,
         modes=dict(Counter(info.mode for info in seen).most_common()),
         animated=sum(info.frames > 1 for info in seen),
+        training=split_problem(dataset.subset(good)) if dataset.labeled and good else None,
     )
 
 

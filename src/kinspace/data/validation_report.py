@@ -48,6 +48,8 @@ def check_table(result: CheckResult) -> RenderableType:
         if names:
             what = plural(len(names), "class", "classes")
             parts.append(_listing(f"{what} with {title}", ("class",), [[n] for n in names]))
+    if result.training:
+        parts += ["", Text(result.training)]
     parts += ["", Text(check_verdict(result))]
     return Group(*parts)
 
@@ -147,4 +149,5 @@ def check_verdict(result: CheckResult) -> str:
         )
         if count
     ]
+    wrong += ["too little to train on"] if result.training else []
     return ", ".join(wrong) if wrong else "nothing is wrong"

@@ -20,13 +20,13 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import write_json
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
+from kinspace.data.named_splits import split_names
 from kinspace.evaluation.classification import merged_pairs, recovery_error
 from kinspace.evaluation.summary import Status, plain
 from kinspace.inference.run_embeddings import BASELINES, RunEmbeddings
 from kinspace.recipes import Recipe
 from kinspace.run import Splits
 from kinspace.training import train
-from kinspace.training.data_parts import split_names
 
 __all__ = ["TrainOptions", "recover_hierarchy"]
 

@@ -2,10 +2,12 @@
 
 from kinspace.evaluation.thresholds import Thresholds, calibrate
 from kinspace.inference.dataset_embedding import embed_dataset, embed_to_file
+from kinspace.inference.export import Exported, export_run
 from kinspace.inference.gallery_additions import AddedPictures, add_pictures
 from kinspace.inference.model import EmbeddingModel, load
-from kinspace.inference.onnx import Exported, export_onnx, export_run
+from kinspace.inference.onnx import export_onnx
 from kinspace.inference.pretrained import pretrained_model, pretrained_run
+from kinspace.inference.program import export_program
 from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
 from kinspace.search.run_gallery import gallery_recall, index_run, rebuild_index
 
@@ -23,6 +25,7 @@ __all__ = [
     "embed_dataset",
     "embed_to_file",
     "export_onnx",
+    "export_program",
     "export_run",
     "gallery_recall",
     "index_run",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from kinspace import distributed
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_atomically, write_json
+from kinspace._table_writers import require_writable
 from kinspace.data.dataloader import PictureLoader
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import UnreadablePicture, fingerprint
@@ -55,15 +56,18 @@ def embed_to_file(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> EmbeddingTable | None:
-    """Write the embeddings to a .npz file, shard by shard in the folder OUT.parts.
+    """Write the embeddings to a file, shard by shard in the folder OUT.parts.
+
+    out: a new file; its ending is the format, .npz, .npy, .parquet or .tsv (`EmbeddingTable.save`).
 
     An interrupted call resumes with the missing shards. Under torchrun each process
     makes its share of them and the first puts them together; the others return None.
     """
     out = Path(out)
     checks.integer("shard", shard, at_least=1)
-    if out.suffix != ".npz" or out.exists() or not out.parent.is_dir():
-        raise ValueError(f"{out}: expected a new file ending in .npz, in a folder that is there")
+    require_writable(out)
+    if out.exists() or not out.parent.is_dir():
+        raise ValueError(f"{out}: expected a new file, in a folder that is there")
     began = distributed.init_process_group(model.device)
     try:
         rank, world = distributed.rank(), distributed.world_size()
@@ -85,7 +89,7 @@ def embed_to_file(
             return None
         vectors = np.concatenate([np.load(_file(parts, at)) for at in starts])
         table = EmbeddingTable.from_dataset(dataset, vectors)
-        write_atomically(out, table.save)
+        table.save(out)
         shutil.rmtree(parts)
         return table
     finally:

@@ -416,8 +416,12 @@ def load(
     *,
     model: nn.Module | None = None,
     weights: str | Path | None = None,
+    revision: str | None = None,
 ) -> EmbeddingModel:
     """The model of a run, or a pretrained backbone by its name, without training.
+
+    "user/model" is one on the Hugging Face Hub (extra `hub`), where no such folder is here;
+    revision: its branch, tag or commit.
 
     A run's comes with its gallery and thresholds where `kinspace index` has made them; the folder
     may have been moved. A backbone's embeddings are its pooled features at length 1, and it has no
@@ -428,9 +432,9 @@ def load(
     >>> model = load("tf_efficientnet_lite0")  # doctest: +SKIP
     >>> model.similarity("a.jpg", "b.jpg")  # doctest: +SKIP
     array([[0.83]], dtype=float32)
-    >>> load("runs/nothing")
+    >>> load("./runs/nothing")
     Traceback (most recent call last):
-    ValueError: runs/nothing: expected a run folder or the name of a backbone, got neither...
+    ValueError: ./runs/nothing: expected a run folder or the name of a backbone, got neither...
     """
     if Path(name_or_folder).exists():
         if weights is not None:
@@ -438,9 +442,12 @@ def load(
                 f"weights: expected with the name of a backbone, got it with {name_or_folder}"
             )
         return open_model(open_run(name_or_folder), device, model)
+    from kinspace.hub import fetch_repository, is_repository_name
     from kinspace.inference.pretrained import pretrained_model
 
     name = str(name_or_folder)
+    if isinstance(name_or_folder, str) and is_repository_name(name):
+        return open_model(open_run(fetch_repository(name, revision=revision)), device, model)
     problem = "no such folder" if isinstance(name_or_folder, Path) or os.sep in name else None
     if problem is None:
         try:

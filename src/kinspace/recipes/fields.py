@@ -44,8 +44,10 @@ WORDS: dict[Any, str] = {
 }
 
 
-def require_choice(key: str, word: str, allowed: Iterable[str], *, what: str) -> str:
-    """The word, after a check that it is one of the allowed ones.
+def require_choice(
+    key: str, word: str, allowed: Iterable[str], *, what: str, listed_by: str | None = None
+) -> str:
+    """The word, after a check that it is one of the allowed ones. listed_by: what lists them.
 
     >>> require_choice("loss.name", "triplets", ["nra", "triplet"], what="loss")
     Traceback (most recent call last):
@@ -57,7 +59,9 @@ def require_choice(key: str, word: str, allowed: Iterable[str], *, what: str) ->
     try:
         checks.lookup(what, word, words)
     except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
+        mark = "" if str(error).endswith("?") else ";"
+        rest = f"{mark} {listed_by} lists them all" if listed_by else ""
+        raise ValueError(f"{key}: {error}{rest}") from None
     return word
 
 

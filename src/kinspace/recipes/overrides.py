@@ -110,7 +110,7 @@ def with_loss(recipe: Recipe, name: str) -> Recipe:
     >>> with_loss(read_recipe("skewed_mean"), "triplet").regularizers[0].centers
     'batch'
     """
-    require_choice("--loss", name, LOSSES, what="loss")
+    require_choice("--loss", name, LOSSES, what="loss", listed_by="kinspace methods")
     table = recipe.to_dict()
     _replace_section(table, "loss", {"name": name})
     for part in table["regularizers"]:
@@ -181,12 +181,30 @@ def fit_batch_size(recipe: Recipe, labels: Tensor) -> tuple[Recipe, str | None]:
     >>> message
     'batches of 5 classes: the recipe asks for 16, and the training part fills no more'
     """
-    fit = _fit(recipe, labels.bincount())
+    counts = labels.bincount()
+    fit = _fit(recipe, counts)
+    if fit is not None and fit.most < 2 and recipe.sampler.name == "classes_by_samples":
+        return _fit_samples(recipe, counts)
     if fit is None or not 0 < fit.most < fit.value:
         return recipe, None  # for 0 the sampler raises the error
     message = f"batches of {fit.most} {fit.words}: the recipe asks for {fit.value}, and the "
     message += "training part fills no more"
     return with_changes(recipe, {fit.key: fit.most}), message
+
+
+def _fit_samples(recipe: Recipe, counts: Tensor) -> tuple[Recipe, str | None]:
+    """The recipe with as many samples of a class as the second largest class has.
+
+    For a few small classes: batches of two classes need no more.
+    """
+    _, classes, each = _groups(recipe)
+    fewer = int(counts.sort(descending=True).values[1]) if len(counts) > 1 else 0
+    if not 2 <= fewer < each:
+        return recipe, None
+    most = min(classes, len(counts), int(counts.clamp(max=fewer).sum()) // fewer)
+    message = f"batches of {most} classes with {fewer} pictures of each: the recipe asks for "
+    message += f"{classes} with {each}, and the training part fills no more"
+    return with_changes(recipe, {"sampler.classes": most, "sampler.samples": fewer}), message
 
 
 def with_batch_size(recipe: Recipe, size: int) -> Recipe:

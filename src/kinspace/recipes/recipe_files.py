@@ -51,13 +51,14 @@ def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
     'nra'
     >>> read_recipe("nrs")
     Traceback (most recent call last):
-    ValueError: method: unknown recipe 'nrs'; did you mean 'nra'? choose from: ...
+    ValueError: method: unknown recipe 'nrs'; did you mean 'nra'? ...
     """
     path: Traversable | None = toml_path(name_or_path)
     where = str(name_or_path)
     if path is None:
         files = {name: (each, file) for each in FOLDERS for name, file in _files(each).items()}
-        folder, path = files[require_choice("method", where, files, what="recipe")]
+        name = require_choice("method", where, files, what="recipe", listed_by="kinspace methods")
+        folder, path = files[name]
         where = f"{folder}/{path.name}"
         if folder == "defaults":
             return load_toml(path, where, _with_common)

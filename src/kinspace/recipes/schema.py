@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kinspace.data.named_splits import SPLITS
 from kinspace.losses import LOSSES
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.recipes.fields import (
@@ -44,11 +45,9 @@ from kinspace.recipes.sections import (
 from kinspace.regularizers import REGULARIZERS
 from kinspace.samplers import SAMPLERS
 
-__all__ = ["SPLITS", "Recipe", "set_dotted", "to_toml"]
+__all__ = ["Recipe", "set_dotted", "to_toml"]
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # in TOML, others are quoted
-
-SPLITS = ("auto", "random_classes", "zero_shot", "official", "stratified", "all")
 
 
 @dataclass(frozen=True, kw_only=True)

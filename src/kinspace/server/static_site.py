@@ -30,11 +30,12 @@ MARK = "<!-- data -->"
 COPIED = ("app.js", "style.css")
 
 
-def write_site(
+def write_site(  # noqa: PLR0913 - options of a public function
     run: EmbeddingModel | str | Path,
     out: str | Path,
     data: Any = None,
     *,
+    replace: bool = False,
     k: int = 24,
     device: str | None = None,
     status: Callable[[str], None] = lambda text: None,
@@ -42,15 +43,15 @@ def write_site(
 ) -> Path:
     """Write the page of a run's gallery with k neighbors of each picture; returns its path.
 
-    data: the gallery's pictures, if they are not the run's own. out: a new or empty folder, or one
-    that this function wrote. status: called with messages for the terminal. progress: called with
-    the numbers of pictures written and in total.
+    data: the gallery's pictures, if they are not the run's own. out: a new or empty folder;
+    replace: or one that this function wrote, whose page is written over. status: called with
+    messages for the terminal. progress: called with the numbers of pictures written and in total.
 
     >>> write_site("runs/moths-nra-1", "site")  # doctest: +SKIP
     PosixPath('site/index.html')
     """
     checks.integer("k", k, at_least=1)
-    folder = _folder(Path(out))
+    folder = _folder(Path(out), replace=replace)
     model = run if isinstance(run, EmbeddingModel) else load(run, device)
     thumbnails = Thumbnails(model, data)
     report_missing_pictures(model, thumbnails, command="gallery", status=status)
@@ -62,6 +63,8 @@ def write_site(
         "near": _neighbors(model, k),
     }
     (folder / "thumb").mkdir(parents=True, exist_ok=True)
+    for old in (folder / "thumb").glob("*.jpg"):  # of a larger gallery
+        old.unlink()
     for row in range(len(thumbnails)):
         (folder / "thumb" / f"{row}.jpg").write_bytes(thumbnails.jpeg(row))
         if progress is not None:
@@ -78,12 +81,18 @@ def write_site(
     return folder / "index.html"
 
 
-def _folder(folder: Path) -> Path:
+def _folder(folder: Path, *, replace: bool) -> Path:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder, got a file")
-    ours = (folder / "data.js").exists() and (folder / "thumb").is_dir()
-    if folder.is_dir() and any(folder.iterdir()) and not ours:
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return folder
+    if not ((folder / "data.js").exists() and (folder / "thumb").is_dir()):
         raise ValueError(f"{folder}: expected a new or empty folder, got one with other files")
+    if not replace:
+        raise ValueError(
+            f"{folder}: expected a new or empty folder, got the page of a gallery; write over it "
+            "with --replace (replace=True), or choose another folder with --out"
+        )
     return folder
 
 

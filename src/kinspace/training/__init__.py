@@ -4,8 +4,18 @@
 then data_parts.py (the data), components.py (the recipe), loop.py and step.py.
 """
 
+from kinspace.training.callbacks import CALLBACKS, Callback
 from kinspace.training.settings import RunSettings
 from kinspace.training.trainer import resume_training, train
 from kinspace.training.tuner import TuneResult, parse_range, tune
 
-__all__ = ["RunSettings", "TuneResult", "parse_range", "resume_training", "train", "tune"]
+__all__ = [
+    "CALLBACKS",
+    "Callback",
+    "RunSettings",
+    "TuneResult",
+    "parse_range",
+    "resume_training",
+    "train",
+    "tune",
+]

@@ -20,19 +20,13 @@ from kinspace._core.device import cpu_count
 from kinspace.data import (
     Dataset,
     PictureCache,
-    Split,
     TransformSettings,
     UnreadablePictures,
     cache_in_memory,
     cache_on_disk,
     check,
     drop_unreadable,
-    hold_out_classes,
-    official,
-    random_classes,
     require_readable,
-    stratified,
-    zero_shot,
 )
 from kinspace.data.dataloader import (
     Batch,
@@ -43,22 +37,12 @@ from kinspace.data.dataloader import (
     sequential_batches,
 )
 from kinspace.data.in_memory import SampleInputs
+from kinspace.data.named_splits import require_trainable, split_names
 from kinspace.data.transforms import eval_transform, square_transform, train_transform
 from kinspace.distributed import rank, world_size
-from kinspace.recipes.schema import SPLITS
 from kinspace.training.settings import RunSettings
 
-__all__ = [
-    "DataPart",
-    "DataParts",
-    "embedding_dim",
-    "prepare",
-    "split_for",
-    "split_names",
-    "unread_parts",
-]
-
-_TEST_FRACTION = 0.25  # of each class's pictures, in a stratified split
+__all__ = ["DataPart", "DataParts", "embedding_dim", "prepare", "unread_parts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +199,7 @@ def _parts(
     whole: DataPart,
     skipped: tuple[tuple[str, str], ...] = (),
 ) -> DataParts:
+    require_trainable(dataset, name, seed=settings.seed)
     train, held_out, test = split_names(dataset, name, validation=validation, seed=settings.seed)
     return DataParts(
         whole.part(train),
@@ -222,70 +207,6 @@ def _parts(
         None if test is None else whole.part(test),
         skipped,
     )
-
-
-def split_for(dataset: Dataset, name: str) -> str:
-    """The split that "auto" stands for; any other as it is.
-
-    >>> from kinspace.data import digits_dataset
-    >>> split_for(digits_dataset(), "auto"), split_for(digits_dataset(), "all")
-    ('zero_shot', 'all')
-    """
-    if name != "auto":
-        return name
-    if not dataset.standard:
-        return "random_classes"
-    return "official" if _has_classes_to_test(dataset) else "zero_shot"
-
-
-def _has_classes_to_test(dataset: Dataset) -> bool:
-    """Whether the official parts test on classes of their own, other than the second half.
-
-    So it is with Stanford Online Products, In-Shop Clothes and Omniglot: half of their classes are
-    not the published training classes.
-    """
-    if dataset.parts is None or dataset.num_classes < 2:
-        return False
-    trains = torch.tensor([part in ("train", "val") for part in dataset.parts])
-    trained, tested = dataset.labels[trains].unique(), dataset.labels[~trains].unique()
-    if not len(trained) or not len(tested) or bool(torch.isin(trained, tested).any()):
-        return False
-    first_half: list[int] = list(range((dataset.num_classes + 1) // 2))
-    return bool(trained.tolist() != first_half)
-
-
-def split_names(
-    dataset: Dataset, name: str, *, validation: float, seed: int
-) -> tuple[Dataset, Dataset | None, Dataset | None]:
-    """The train, validation (or None) and test (or None) part, by the name of a split.
-
-    zero_shot: train on the first half of the classes, test on the others. random_classes: the same
-    with classes drawn by the seed. official: the parts of the data set. stratified: test on a
-    quarter of each class's pictures. all: no test part. The validation classes are a fraction of
-    the training classes, at least two of them.
-
-    >>> from kinspace.data import digits_dataset
-    >>> parts = split_names(digits_dataset(), "zero_shot", validation=0.4, seed=0)
-    >>> [part.num_classes for part in parts]
-    [3, 2, 5]
-    """
-    test: Dataset | None = None
-    train, name = dataset, split_for(dataset, name)
-    if name == "zero_shot":
-        train, test = _both(zero_shot(dataset))
-    elif name == "random_classes":
-        train, test = _both(random_classes(dataset, seed=seed))
-    elif name == "official":
-        train, test = _both(official(dataset))
-    elif name == "stratified":
-        train, test = _both(stratified(dataset, _TEST_FRACTION, seed=seed))
-    elif name != "all":
-        raise ValueError(f"split: expected one of {', '.join(SPLITS)}, got {name!r}")
-    if not validation or train.num_classes < 4:
-        return train, None, test
-    fraction = max(validation, 2 / train.num_classes)
-    inner = hold_out_classes(train, fraction, seed=seed)
-    return inner.train, inner.validation, test
 
 
 def embedding_dim(model: nn.Module, part: DataPart) -> int:
@@ -298,10 +219,6 @@ def embedding_dim(model: nn.Module, part: DataPart) -> int:
         came = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors).__name__
         raise ValueError(f"model: expected vectors (batch, dim), got {came}")
     return int(vectors.shape[1])
-
-
-def _both(split: Split) -> tuple[Dataset, Dataset]:
-    return split.train, split.test
 
 
 def _workers(settings: RunSettings) -> int:

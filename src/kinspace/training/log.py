@@ -1,4 +1,4 @@
-"""The log of a training: rows of metrics in metrics.jsonl and TensorBoard, progress on stderr.
+"""The log of a training: rows of metrics in metrics.jsonl, progress on stderr.
 
 Losses stay on the device until a row is due, so that no step waits for the one before it. Then the
 losses of all steps since the last row are read at once: the row has their mean. The first step
@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -33,8 +33,6 @@ __all__ = [
     "Progress",
     "ProgressBar",
     "make_progress",
-    "require_tensorboard",
-    "tensorboard_writer",
 ]
 
 RECENT = 30  # rows that the speed is taken from
@@ -133,31 +131,6 @@ class MetricsFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def require_tensorboard() -> Any:
-    """PyTorch's SummaryWriter; a ValueError where tensorboard is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError(
-            "tensorboard is not installed; pip install 'kinspace[tensorboard]', or leave the "
-            "option out: metrics.jsonl has the same numbers"
-        ) from None
-    return SummaryWriter
-
-
-def tensorboard_writer(folder: Path) -> Callable[[Row], None]:
-    """A function that writes a row's numbers to RUN/tensorboard."""
-    writer = require_tensorboard()(str(folder / "tensorboard"))
-
-    def write(row: Row) -> None:
-        for name, value in row.items():
-            if name != "step" and isinstance(value, (int, float)):
-                writer.add_scalar(name, value, row["step"])
-        writer.flush()
-
-    return write
 
 
 class Progress(Protocol):

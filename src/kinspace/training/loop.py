@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch import Tensor
 from kinspace.distributed import is_main_process, world_size
 from kinspace.evaluation.retrieval import QueryScores, Retrieval
 from kinspace.samplers import clusters_of
+from kinspace.training.callbacks import Callback
 from kinspace.training.data_parts import DataPart
 from kinspace.training.diagnostics import Diagnostics, batch_statistics
 from kinspace.training.embedding import embed_all
@@ -32,7 +33,6 @@ from kinspace.training.log import (
     NoProgress,
     NotFinite,
     Progress,
-    tensorboard_writer,
 )
 from kinspace.training.optimizer import clip_gradients, schedule_factor, set_learning_rates
 from kinspace.training.run_folder import write_checkpoint
@@ -344,20 +344,21 @@ def make_hooks(
     after: tuple[int, int] | None,
     progress: Progress,
     *,
-    tensorboard: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Hooks:
     """The hooks of a phase: 0 is the warm start, 1 the method. Only the main process writes.
 
     after: the phase and step up to which the rows of metrics.jsonl are kept; None: a new file.
+    callbacks: called with each row.
     """
     if not is_main_process():
         return Hooks()
     metrics = MetricsFile(folder / "metrics.jsonl", after=after)
-    board = tensorboard_writer(folder) if tensorboard else _ignore
 
     def write_row(row: dict[str, Any]) -> None:
         metrics.write({"phase": phase, **row})
-        board(row)
+        for callback in callbacks:
+            callback.logged({"phase": phase, **row})
 
     def save_last(state: State) -> None:
         tensors, rest = to_checkpoint(state)

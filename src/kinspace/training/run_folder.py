@@ -275,7 +275,7 @@ class EmbeddingFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         stamp = self.path.with_suffix(".json")
         stamp.unlink(missing_ok=True)  # written last: without it the table does not count
-        write_atomically(self.path, table.save)
+        table.save(self.path)
         write_json(stamp, self._stamp(dataset))
 
     def vectors(self, dataset: Dataset) -> NDArray[Any] | None:

@@ -10,7 +10,7 @@ import torch
 
 from kinspace._core import checks
 from kinspace._core.device import pick_device
-from kinspace.recipes.schema import SPLITS
+from kinspace.data.named_splits import SPLITS
 from kinspace.training.step import PRECISIONS
 
 __all__ = ["RunSettings"]

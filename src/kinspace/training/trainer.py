@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +28,7 @@ from kinspace._core.locks import FolderLock
 from kinspace._core.vectors import unit
 from kinspace.data import Dataset
 from kinspace.data.load import load_dataset
+from kinspace.data.named_splits import require_trainable, split_for, split_names
 from kinspace.data.pictures import ADVICE, UnreadablePictures, fingerprint
 from kinspace.distributed import (
     barrier,
@@ -41,6 +42,7 @@ from kinspace.models import Embedder
 from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.overrides import fit_batch_size
 from kinspace.recipes.sections import AUTO
+from kinspace.training.callbacks import Callback, make_callbacks
 from kinspace.training.components import (
     choose_backbone,
     densities_for,
@@ -54,11 +56,11 @@ from kinspace.training.components import (
     warm_start_recipe,
 )
 from kinspace.training.cuda_graphs import Graphed
-from kinspace.training.data_parts import DataParts, embedding_dim, prepare, split_for, split_names
+from kinspace.training.data_parts import DataParts, embedding_dim, prepare
 from kinspace.training.diagnostics import small_classes_warning
 from kinspace.training.embedding import evaluate_weights
 from kinspace.training.frozen import freeze, with_features
-from kinspace.training.log import NotFinite, OneBar, make_progress, require_tensorboard
+from kinspace.training.log import NotFinite, OneBar, make_progress
 from kinspace.training.loop import Stopped, fit, make_hooks
 from kinspace.training.run_folder import (
     FORMAT,
@@ -109,6 +111,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     compile: bool = False,  # noqa: A002 - the name of the option
     cuda_graphs: bool = True,
     tensorboard: bool = False,
+    callbacks: Sequence[str | Callback] = (),
     quiet: bool = False,
 ) -> Run:
     """Train a model and evaluate it on the test part; returns the run folder.
@@ -144,6 +147,8 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     compile: run the model through torch.compile.
     cuda_graphs: without `compile`, on a GPU: run the model as CUDA graphs where that is possible.
     tensorboard: write the metrics for TensorBoard too (extra `tensorboard`).
+    callbacks: "tensorboard", "wandb", "mlflow", or objects with the methods of
+        `kinspace.training.Callback`: called with every row of metrics and with the results.
     quiet: print nothing.
 
     >>> train("digits", sed=1)
@@ -174,9 +179,12 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     recipe = with_changes(recipe, changes, where="changes") if changes else recipe
     recipe = replace(recipe, tune={})  # for `kinspace.tune`
     untrained = copy.deepcopy(model) if final else None
+    called = make_callbacks([*callbacks, *(["tensorboard"] if tensorboard else [])])
     started = init_process_group(settings.on_device())
     try:
-        run = _Trainer.create(data, recipe, settings, model, out, resume=resume).run()
+        trainer = _Trainer.create(data, recipe, settings, model, out, resume=resume)
+        trainer.callbacks = called if is_main_process() else []
+        run = trainer.run()
         return _train_final(run, data, settings, untrained) if final else run
     finally:
         if started:
@@ -212,12 +220,13 @@ def resume_training(
     final: bool = False,
     device: str | None = None,
     workers: int | None = None,
+    callbacks: Sequence[str | Callback] = (),
     quiet: bool | None = None,
 ) -> Run:
     """Continue an interrupted run with its recipe and settings; returns the run.
 
-    data: the run's data, if it has moved. device, workers, quiet: in place of the run's. final: as
-    of `train`; the run may have ended.
+    data: the run's data, if it has moved. device, workers, quiet: in place of the run's. final,
+    callbacks: as of `train`; the run may have ended.
     """
     from kinspace.run import Run, data_source, open_run
 
@@ -229,7 +238,15 @@ def resume_training(
     recipe = Recipe.from_dict(about["recipe"])
     data = data_source(about) if data is None else data
     try:
-        return train(data, method=recipe, out=run.folder, resume=True, final=final, **settings)
+        return train(
+            data,
+            method=recipe,
+            out=run.folder,
+            resume=True,
+            final=final,
+            callbacks=callbacks,
+            **settings,
+        )
     except UnreadablePictures as error:
         text = str(error).removesuffix(ADVICE)
         raise ValueError(
@@ -252,6 +269,7 @@ class _Trainer:
     folder: Path
     resumed: tuple[dict[str, Tensor], dict[str, Any]] | None
     notes: list[str]
+    callbacks: Sequence[Callback] = ()
 
     @classmethod
     def create(
@@ -271,8 +289,6 @@ class _Trainer:
         """
         dataset = load_dataset(data, allow_outside=settings.allow_outside)
         dataset.require_labels("train")
-        if settings.tensorboard:
-            require_tensorboard()  # fail before there is a run folder
         recipe = recipe_in_force(out, recipe) if resume else recipe
         given, note = recipe.to_dict(), None
         if model is None:
@@ -288,6 +304,7 @@ class _Trainer:
         split = split_for(dataset, settings.split or recipe.split)
         transform = transform_settings(recipe, model)
         notes = [note] if note else []
+        require_trainable(dataset, split, seed=settings.seed)  # before all pictures are read
         recipe, note = _searchable(recipe, dataset, split, settings)
         notes += [note] if note else []
         parts = prepare(dataset, split, transform, settings, validation=recipe.validation.fraction)
@@ -328,12 +345,18 @@ class _Trainer:
         """
         lock = FolderLock(self.folder / LOCK)
         with lock.held("kinspace train", wait=1) if is_main_process() else nullcontext():
-            return self._run()
+            try:
+                return self._run()
+            finally:
+                for callback in self.callbacks:
+                    callback.close()
 
     def _run(self) -> Run:
         from kinspace.run import Run
 
         started = time.monotonic()
+        for callback in self.callbacks:
+            callback.started(Run(self.folder))
         progress = OneBar(make_progress(quiet=self.settings.quiet))
         try:
             self._print_summary(progress)
@@ -499,8 +522,7 @@ class _Trainer:
         elif not number:
             progress.message(f"warm start: {recipe.loss.name}, {plan.steps} steps")
         self._accelerate(state)
-        tensorboard = self.settings.tensorboard
-        hooks = make_hooks(self.folder, number, after, progress, tensorboard=tensorboard)
+        hooks = make_hooks(self.folder, number, after, progress, callbacks=self.callbacks)
         try:
             fit(state, plan, self.parts.train, self.parts.validation if number else None, hooks)
         except Stopped:
@@ -570,6 +592,8 @@ class _Trainer:
         model.load_state_dict(selected)
         if is_main_process():
             write_json(self.folder / "results.json", results)
+        for callback in self.callbacks:
+            callback.finished(results)
         barrier()
 
 

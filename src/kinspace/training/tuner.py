@@ -29,9 +29,9 @@ from kinspace._core import checks
 from kinspace._core.atomic_files import clear_parts, read_json, write_json
 from kinspace.data import Dataset, UnreadablePictures
 from kinspace.data.load import load_dataset
+from kinspace.data.named_splits import split_for, split_names
 from kinspace.distributed import broadcast_from_main, init_process_group, is_main_process
 from kinspace.recipes import Range, Recipe, parse_set, read_recipe, with_changes
-from kinspace.training.data_parts import split_for, split_names
 from kinspace.training.log import PlainProgress
 from kinspace.training.run_folder import new_folder, require_same
 from kinspace.training.settings import RunSettings
