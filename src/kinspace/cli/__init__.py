@@ -29,6 +29,7 @@ COMMANDS = {
     "add": "Add pictures to a gallery, of new classes too, without training.",
     "check": "Check every picture of a data set and list the problems.",
     "compare": "Compare runs: means over seeds and significance tests.",
+    "demo": "Train on built-in drawings of moths, and serve the page to search them.",
     "duplicates": "List pictures that are copies of each other, as CSV.",
     "embed": "Embed pictures into a table of vectors, classes and names.",
     "evaluate": "Evaluate a run on its test part, or a table of vectors.",

@@ -20,7 +20,15 @@ from torch import Tensor
 from kinspace._core.vectors import unit
 from kinspace.embeddings import EmbeddingTable
 
-__all__ = ["CANDIDATES", "EXACT", "Evidence", "LeftOut", "class_evidence", "leave_out", "search_classes"]
+__all__ = [
+    "CANDIDATES",
+    "EXACT",
+    "Evidence",
+    "LeftOut",
+    "class_evidence",
+    "leave_out",
+    "search_classes",
+]
 
 NEAREST = 5  # pictures of a class
 CANDIDATES = 64  # nearest pictures in which the classes are looked for
