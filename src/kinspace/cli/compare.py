@@ -12,7 +12,7 @@ from rich.table import Table
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import Device, Json
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 
 if TYPE_CHECKING:
     from kinspace.evaluation.comparison import Comparison
@@ -46,9 +46,9 @@ def compare_command(
     print_comparison(found)
     if page is not None:
         typer.echo(page)
+        print_next(f"open {page} in a browser")
     else:
-        folders = " ".join(map(str, runs))
-        typer.echo(f"next: kinspace compare {folders} -o FOLDER for a page with the curves")
+        print_next(f"kinspace compare {' '.join(map(str, runs))} -o FOLDER, a page with the curves")
 
 
 def print_comparison(found: Comparison) -> None:

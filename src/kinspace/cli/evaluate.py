@@ -12,7 +12,7 @@ from rich.table import Table
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import Device, EvaluatedData, Json, Seed, Source
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 
 if TYPE_CHECKING:
     from kinspace.evaluation.summary import Evaluation
@@ -54,6 +54,7 @@ def evaluate_command(
         typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
     else:
         print_evaluation(found)
+        print_next(f"kinspace report {source}")
 
 
 def print_evaluation(found: Evaluation) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import Device, GalleryData, IndexedRun
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 
 __all__ = ["gallery_command"]
 
@@ -32,3 +32,4 @@ def gallery_command(
             run, out, data, k=k, device=device, status=display.print, progress=display.count
         )
     typer.echo(page)
+    print_next(f"open {page} in a browser")

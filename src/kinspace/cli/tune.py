@@ -27,6 +27,7 @@ from kinspace.cli.options import (
     overrides,
     recipe_from_options,
 )
+from kinspace.cli.progress import print_next
 
 if TYPE_CHECKING:
     from kinspace.training import TuneResult
@@ -108,5 +109,5 @@ def print_trials(result: TuneResult) -> None:
     console = Console()
     console.print(table)
     best = result.folder / "best.toml"
-    text = f"best recipe: {best}; kinspace train DATA --method {best}"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"best recipe: {best}", markup=False, highlight=False, soft_wrap=True)
+    print_next(f"kinspace train DATA --method {best}")

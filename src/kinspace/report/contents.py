@@ -219,7 +219,9 @@ def _suspects(found: EvaluatedTables) -> list[dict[str, Any]]:
 def _suspects_csv(found: EvaluatedTables) -> str:
     """All suspect labels as an address: a table as `kinspace label-errors` writes it."""
     rows = found.evaluation.problems["suspects"]
-    text = csv_text([{name: row[name] for name in SUSPECT_COLUMNS} for row in rows], SUSPECT_COLUMNS)
+    text = csv_text(
+        [{name: row[name] for name in SUSPECT_COLUMNS} for row in rows], SUSPECT_COLUMNS
+    )
     return "data:text/csv;charset=utf-8," + quote(text)
 
 

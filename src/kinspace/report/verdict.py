@@ -94,7 +94,9 @@ def _advice(found: Evaluation, trained: bool, kept: bool) -> str:
             f"Training has made it worse: {worse} Check the training curves and the recipe before "
             "you use this model."
         )
-    difference = f"the difference from {than} is {100 * best['difference']:+.1f} points ({interval})"
+    difference = (
+        f"the difference from {than} is {100 * best['difference']:+.1f} points ({interval})"
+    )
     if not trained or kept:
         what = "The backbone as it is" if kept else "The pretrained backbone"
         return f"{what} is not clearly better: {difference}. Try another backbone, or train."
