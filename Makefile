@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --doctest-modules src tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all lint types format demo bench hooks clean
+.PHONY: help setup test test-all lint types format demo docs bench hooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,10 @@ format: setup ## apply ruff's formatting and its safe fixes
 
 demo: setup ## train on moths, test on species it never saw, write a report, serve the page
 	$(BIN)/kinspace demo --open
+
+docs: setup ## build the documentation site into build/site, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 bench: setup .venv/installed-benchmark ## time the losses against pytorch-metric-learning
 	$(BIN)/python benchmarks/losses.py

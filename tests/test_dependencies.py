@@ -27,6 +27,7 @@ ORDER = (
     ("kinspace.evaluation",),
     ("kinspace.compat",),
     ("kinspace.training",),
+    ("kinspace.benchmark", "kinspace.sklearn"),
     ("kinspace.run",),
     ("kinspace.search",),
     ("kinspace.inference",),

@@ -210,3 +210,71 @@ def test_class_means_have_no_row_for_a_class_that_is_not_there(
     expected = objective(x, labels).total
     monkeypatch.setattr(ClassIndex, "_fixed", True)
     assert objective(x, labels).total == expected
+
+
+# --- weights by the gradients --------------------------------------------------------------------
+
+
+def gradient_norm(value: Tensor, by: Tensor) -> float:
+    [gradient] = torch.autograd.grad(value, by, retain_graph=True)
+    return float(gradient.norm())
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_a_share_is_that_of_the_gradient_of_the_loss_whatever_its_scale(scale: float) -> None:
+    term = make_regularizer("density", {"start": 2.0}, num_classes=3)
+
+    class Scaled(Contrastive):
+        def forward(self, *given: Tensor, **named: Tensor | None) -> Tensor:  # type: ignore[override]
+            return scale * super().forward(*given)
+
+    objective = Objective(Scaled(), [Term("density", term, share=0.25)])
+    x = normal().requires_grad_()
+    value = objective(x, LABELS)
+    of_loss = gradient_norm(scale * Contrastive()(x, LABELS), x)
+    of_term = gradient_norm(term(torch.nn.functional.normalize(x, dim=1), LABELS), x)
+    weight = float(value.parts["density_weight"])
+    assert weight * of_term == pytest.approx(0.25 * of_loss, rel=1e-4)
+    expected = float(value.parts["loss"]) + weight * float(value.parts["density"])
+    assert float(value.total.detach()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_share_follows_the_mean_of_the_steps_and_is_kept() -> None:
+    loss = ProxyAnchor(3, 4)
+    objective = Objective(loss, [Term("power_spread", PowerSpread(), share=0.5)])
+    ratios = []
+    for seed in range(3):
+        x = normal(seed).requires_grad_()
+        spread = PowerSpread()(loss.proxies)
+        ratios.append(
+            (gradient_norm(loss(x, LABELS), loss.proxies), gradient_norm(spread, loss.proxies))
+        )
+        weight = objective(x, LABELS).parts["power_spread_weight"]
+    means = [sum(norms) / 3 for norms in zip(*ratios, strict=True)]
+    assert float(weight) == pytest.approx(0.5 * means[0] / means[1], rel=1e-5)
+    other = Objective(ProxyAnchor(3, 4), [Term("power_spread", PowerSpread(), share=0.5)])
+    other.load_state_dict(objective.state_dict())
+    found = other.eval()(x.detach(), LABELS).parts["power_spread_weight"]
+    identical(found, weight)  # an evaluation moves nothing
+
+
+def test_a_share_is_above_zero() -> None:
+    with pytest.raises(ValueError, match="share of density: expected"):
+        Term("density", built("density"), share=0.0)
+
+
+def test_densities_of_clusters_have_the_targets_of_their_classes() -> None:
+    module = make_regularizer("density", {"clusters": True}, num_classes=3, dim=4)
+    torch.nn.init.uniform_(module.targets)  # type: ignore[arg-type]
+    objective = Objective(Magnet(), [Term("density", module, 1.0)])
+    labels = torch.tensor([0, 0, 0, 0, 2, 2])
+    clusters, of = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 0, 2])
+    x = normal()
+    unit = torch.nn.functional.normalize(x, dim=1)
+    found = objective(x, labels, clusters=clusters, cluster_labels=of).parts["density"]
+    targets = module.targets.detach()[of]  # type: ignore[union-attr, index]
+    means = torch.stack([unit[clusters == k].mean(0) for k in range(3)])
+    spreads = torch.stack(
+        [(unit[clusters == k] - means[k]).square().sum(1).mean() for k in range(3)]
+    )
+    torch.testing.assert_close(found, ((spreads - targets) ** 2 - targets).mean())

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from kinspace._core.checks import brief
 from kinspace.embeddings import FORMAT, EmbeddingTable
 
 __all__ = ["read_table", "table_of"]
@@ -37,9 +38,11 @@ def read_table(file: Path) -> EmbeddingTable:
     try:
         return READERS[file.suffix.lower()](file)
     except (OSError, zipfile.BadZipFile, KeyError, UnicodeDecodeError, json.JSONDecodeError) as e:
-        raise ValueError(f"{file}: expected a readable {file.suffix} file, got {e}") from None
+        raise ValueError(
+            f"{file}: expected a readable {file.suffix} file, got {brief(e)}"
+        ) from None
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+        raise ValueError(f"{file}: {brief(error)}") from None
 
 
 def _npz(file: Path) -> EmbeddingTable:
@@ -79,7 +82,7 @@ def _loaded(stream: BinaryIO, suffix: str) -> Any:
     except (ValueError, EOFError) as error:
         if "Object arrays" in str(error):
             raise ValueError(f"expected numbers, {PICKLED}") from None
-        raise ValueError(f"expected a readable {suffix} file, got {error}") from None
+        raise ValueError(f"expected a readable {suffix} file, got {brief(error)}") from None
 
 
 def _array(stored: Mapping[str, Any], name: str) -> NDArray[Any]:
@@ -98,7 +101,7 @@ def _safetensors(file: Path) -> EmbeddingTable:
     try:
         tensors = load_file(file)
     except SafetensorError as error:
-        raise ValueError(f"expected a readable .safetensors file, got {error}") from None
+        raise ValueError(f"expected a readable .safetensors file, got {brief(error)}") from None
     halves = {name for name, tensor in tensors.items() if tensor.element_size() == 2}
     return _from_arrays(
         {name: (t.float() if name in halves else t).numpy() for name, t in tensors.items()}
@@ -141,7 +144,7 @@ def _parquet(file: Path) -> EmbeddingTable:
     try:
         found = read_parquet(file)
     except ArrowInvalid as error:
-        raise ValueError(f"expected a readable .parquet file, got {error}") from None
+        raise ValueError(f"expected a readable .parquet file, got {brief(error)}") from None
     columns: dict[str, list[Any]] = {name: found[name].to_pylist() for name in found.column_names}
     lists = [name for name, cells in columns.items() if cells and isinstance(cells[0], list)]
     name = _find(VECTORS, lists) or (lists[0] if len(lists) == 1 else None)

@@ -2,15 +2,21 @@
 
     total = loss + sum_k weight_k * regularizer_k
 
+A term with a `share` has its weight by the gradients: the weight at which the gradient of the term
+is that share of the gradient of the loss, by the means of both norms over the last steps. One share
+then means the same beside a loss that is a sum and beside one that is a mean.
+
 A regularizer says what it looks at by its attribute `takes`. With "embeddings", which is also meant
 where it says nothing, it is given the batch at length 1, whatever length the loss is given. With
 "centers" it is given one vector a class: the proxies of the loss, or the class means of the batch.
-A loss that takes "clusters" is given those of the batch.
+A loss that takes "clusters" is given those of the batch, and so is a regularizer whose
+`takes_clusters` is true.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,7 +27,7 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.class_index import class_means
 from kinspace._core.vectors import unit
-from kinspace.losses import LOSSES
+from kinspace.losses import LOSSES, VirtualPoints
 from kinspace.regularizers import REGULARIZERS
 
 __all__ = ["Objective", "ObjectiveValue", "Term", "make_loss", "make_regularizer"]
@@ -32,15 +38,21 @@ TAKES = ("embeddings", "centers")
 
 @dataclass(frozen=True)
 class Term:
-    """A regularizer, its weight, and for one that takes centers which ones it is given."""
+    """A regularizer, its weight, and for one that takes centers which ones it is given.
+
+    share: of the gradient of the loss, which sets the weight in place of `weight`.
+    """
 
     name: str
     module: nn.Module
     weight: float = 1.0
     centers: str = "proxies"
+    share: float | None = None
 
     def __post_init__(self) -> None:
         checks.number(f"weight of {self.name}", self.weight)
+        if self.share is not None:
+            checks.positive(f"share of {self.name}", self.share)
         checks.choice(f"centers of {self.name}", self.centers, CENTERS)
         checks.choice(f"takes of {self.name}", _takes(self.module), TAKES)
 
@@ -78,6 +90,9 @@ class Objective(nn.Module):
         self.terms = nn.ModuleDict({term.name: term.module for term in terms})
         self._weights = {term.name: term.weight for term in terms}
         self._centers = {term.name: term.centers for term in terms}
+        self.shares = nn.ModuleDict(
+            {term.name: GradientShare(term.share) for term in terms if term.share is not None}
+        )
         for term in terms:
             if self._takes_proxies(term.name):
                 _proxies(loss, term.name)
@@ -97,10 +112,19 @@ class Objective(nn.Module):
             value = self.loss(embeddings, labels)
         total = value.mean() if value.ndim else value
         parts = {"loss": total.detach()}
+        loss = total
         for name, module in self.terms.items():
-            term = module(*self._arguments(name, module, embeddings, labels))
+            arguments = self._arguments(name, module, embeddings, labels)
+            if clusters is not None and getattr(module, "takes_clusters", False):
+                arguments = (*arguments, clusters, cluster_labels)
+            term = module(*arguments)
             parts[name] = term.detach()
-            total = total + self._weights[name] * term
+            weight: float | Tensor = self._weights[name]
+            if name in self.shares:
+                by = _proxies(self.loss, name) if self._takes_proxies(name) else embeddings
+                weight = self.shares[name](loss, term, by)
+                parts[f"{name}_weight"] = weight
+            total = total + weight * term
         return ObjectiveValue(total, parts, value.detach() if value.ndim else None)
 
     def _takes_proxies(self, name: str) -> bool:
@@ -108,7 +132,7 @@ class Objective(nn.Module):
 
     def _arguments(
         self, name: str, module: nn.Module, embeddings: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         """What a regularizer is given: vectors, and the classes of the batch among them."""
         if _takes(module) == "embeddings":
             return unit(embeddings), labels
@@ -124,7 +148,59 @@ class Objective(nn.Module):
 
     def extra_repr(self) -> str:
         """The weights."""
-        return ", ".join(f"{name}={weight:g}" for name, weight in self._weights.items())
+        return ", ".join(
+            f"{name}={weight:g}"
+            for name, weight in self._weights.items()
+            if name not in self.shares
+        )
+
+
+class GradientShare(nn.Module):
+    """The weight at which a term's gradient is a share of the loss's.
+
+        weight = share * mean ||d loss / d x|| / mean ||d term / d x||
+
+    The means are over the steps: a plain average at first, an exponential one later. x is what the
+    term looks at, the embeddings or the proxies. Without a gradient, as in an evaluation, nothing
+    moves. A term without any gradient so far has the weight 0.
+
+    >>> x = torch.tensor([[3.0, 4.0]], requires_grad=True)
+    >>> GradientShare(0.5)((10 * x).sum(), x.sum(), x)
+    tensor(5.)
+    """
+
+    norms: Tensor
+    steps: Tensor
+
+    def __init__(self, share: float, *, momentum: float = 0.99) -> None:
+        super().__init__()
+        self.share = checks.positive("share", share)
+        self.momentum = checks.number("momentum", momentum, at_least=0)
+        self.register_buffer("norms", torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, loss: Tensor, term: Tensor, by: Tensor) -> Tensor:
+        if self.training and by.requires_grad:
+            self._follow(torch.stack([_gradient_norm(each, by) for each in (loss, term)]))
+        of_loss, of_term = self.norms
+        weight = self.share * of_loss / of_term.masked_fill(of_term == 0, math.inf)
+        return weight.to(term.dtype)
+
+    @torch.no_grad()
+    def _follow(self, norms: Tensor) -> None:
+        self.steps += 1
+        steps = self.steps.clamp(max=1 / (1 - self.momentum))
+        self.norms += (norms.to(self.norms.dtype) - self.norms) / steps
+
+    def extra_repr(self) -> str:
+        return f"share={self.share:g}, momentum={self.momentum:g}"
+
+
+def _gradient_norm(value: Tensor, by: Tensor) -> Tensor:
+    if not value.requires_grad:
+        return by.new_zeros(())
+    [gradient] = torch.autograd.grad(value, by, retain_graph=True, allow_unused=True)
+    return by.new_zeros(()) if gradient is None else gradient.detach().norm()
 
 
 def _takes(module: nn.Module) -> str:
@@ -148,15 +224,28 @@ def _class_means(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 
 def make_loss(
-    name: str, options: Mapping[str, Any], *, num_classes: int, dim: int | None
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    num_classes: int,
+    dim: int | None,
+    virtual_points: float = 0.0,
 ) -> nn.Module:
     """A loss of `LOSSES` by name, for this number of classes and dimensions where it takes them.
+
+    virtual_points: the beta of ALMN's virtual points that join its batches
+    (`kinspace.losses.VirtualPoints`); 0: none.
 
     >>> make_loss("proxy_anchor", {"alpha": 16.0}, num_classes=3, dim=2).proxies.shape
     torch.Size([3, 2])
     """
     cls = checks.lookup("loss", name, LOSSES)
-    return _build(cls, options, num_classes=num_classes, dim=dim)
+    loss = _build(cls, options, num_classes=num_classes, dim=dim)
+    if not virtual_points:
+        return loss
+    if dim is None:
+        raise ValueError("virtual_points: expected the dimension of the embeddings, got None")
+    return VirtualPoints(loss, num_classes, dim, beta=virtual_points)
 
 
 def make_regularizer(

@@ -49,12 +49,43 @@ __all__ = ["PARTS", "UNTRAINED", "Run", "Splits", "data_source", "load_run_data"
 PARTS = ("train", "validation", "test")
 UNSEEN = ("zero_shot", "random_classes")  # splits whose test classes no training has seen
 UNTRAINED = "none"  # the split of a run without training: all data is its test part
-NEEDED: dict[str, tuple[type, ...]] = {
-    "model": (dict, str),
-    "transform": (dict, type(None)),
-    "recipe": (dict,),
-    "classes": (dict,),
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _pairs(value: Any) -> bool:
+    return isinstance(value, list) and all(_texts(each) and len(each) == 2 for each in value)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _measures(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("recall@1"), (int, float))
+
+
+def _each(value: Any, allowed: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(map(allowed, value.values()))
+
+
+# the entries of run.json that a run cannot be opened without, and what they are
+NEEDED: dict[str, Callable[[Any], bool]] = {
+    "model": lambda value: isinstance(value, (dict, str)),
+    "transform": lambda value: value is None or isinstance(value, dict),
+    "recipe": lambda value: isinstance(value, dict),
+    "data": lambda value: isinstance(value, str),
+    "split": lambda value: isinstance(value, str),
+    "seed": _count,
+    "classes": lambda value: _each(value, _texts),
+    "pictures": lambda value: _each(value, _count),
+    "skipped": _pairs,
+    "notes": _texts,
+    "settings": lambda value: isinstance(value, dict),
 }
+MEASURED = ("selected", "untrained", "pixels")  # what results.json has measures of
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +138,8 @@ class Run:
             ) from None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise ValueError(f"{path}: expected a run of format {FORMAT}, got another")
-        for name, kinds in NEEDED.items():
-            if name not in found or not isinstance(found[name], kinds):
+        for name, is_right in NEEDED.items():
+            if name not in found or not is_right(found[name]):
                 raise ValueError(
                     f"{path}: expected an entry {name!r}, got none or another kind of it"
                 )
@@ -128,7 +159,12 @@ class Run:
     def results(self) -> dict[str, Any]:
         """results.json; empty before the training has ended."""
         path = self.folder / "results.json"
-        return read_json(path) if path.exists() else {}
+        found = read_json(path) if path.exists() else {}
+        steps = {name: found[name] for name in ("steps", "selected_step") if name in found}
+        measured = [found[name] for name in MEASURED if found.get(name) is not None]
+        if not _each(steps, _count) or not all(map(_measures, measured)):
+            raise ValueError(f"{path}: expected the results of a training, got others")
+        return found
 
     @property
     def verdict(self) -> list[str]:
@@ -143,7 +179,7 @@ class Run:
         results, found = self.results, self.results.get("selected")
         if not found:
             return []
-        classes = plural(len(self.about["classes"]["test"]), "class", "classes")
+        classes = plural(len(self.about["classes"].get("test", ())), "class", "classes")
         unseen = " never seen in training" if self.about["split"] in UNSEEN else ""
         recall = found["recall@1"]
         sentences = [
@@ -248,7 +284,7 @@ class Run:
 
     def _opened(self, data: Any) -> Dataset:
         if data is not None:
-            return load_dataset(data)
+            return load_dataset(data, allow_outside=_outside_allowed(self.about))
         if (self.folder / "hierarchy.json").exists():
             raise ValueError(
                 f"{self.folder}: a run of kinspace hierarchy, on merged classes; its "
@@ -336,7 +372,17 @@ def data_source(about: Mapping[str, Any]) -> str:
 def load_run_data(about: Mapping[str, Any]) -> Dataset:
     """The whole data set of a run, by what its run.json says."""
     labeled = None if about.get("labeled", True) else False
-    return load_dataset(data_source(about), labeled=labeled, columns=about.get("columns"))
+    return load_dataset(
+        data_source(about),
+        labeled=labeled,
+        columns=about.get("columns"),
+        allow_outside=_outside_allowed(about),
+    )
+
+
+def _outside_allowed(about: Mapping[str, Any]) -> bool:
+    """Whether the run was made with a table that may name pictures outside its folder."""
+    return bool(about.get("settings", {}).get("allow_outside", False))
 
 
 def _without(dataset: Dataset, skipped: Sequence[str]) -> Dataset:

@@ -266,3 +266,21 @@ def test_an_index_on_a_gpu_tells_the_same() -> None:
 def test_says_what_is_wrong(wrong: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong()
+
+
+def test_disagreement_is_of_clusters_of_the_same_class_and_ends_with_a_refresh() -> None:
+    index = ClusterIndex(2)
+    x = torch.tensor([[0.0], [1.0], [8.0], [9.0], [4.0], [5.0]])
+    labels = torch.tensor([0, 0, 0, 0, 1, 1])
+    index.refresh(x, labels)
+    everything = torch.arange(6)
+    assert index.compare(everything, x) == 0.0
+    moved = x.clone()
+    moved[0], moved[4] = 9.0, 9.5  # to the other cluster of its class, and to another class
+    moved[5] = 9.6
+    assert index.compare(everything, moved) == pytest.approx(0.1 * 2 / 6)
+    again = ClusterIndex(2)
+    again.load_state_dict(index.state_dict())
+    assert again.disagreement == index.disagreement
+    index.refresh(x, labels)
+    assert index.disagreement == 0.0

@@ -132,3 +132,21 @@ def test_many_missing_files_are_counted_and_the_first_named(photos: Path) -> Non
 def test_a_missing_table_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.csv: expected a table, got 'No such file"):
         from_table(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("path", ["../1.png", "/etc/hostname", "in/../../1.png", "{}x/1.png"])
+def test_pictures_outside_the_folder_of_the_table_are_refused(photos: Path, path: str) -> None:
+    place = photos / "tables"
+    place.mkdir()
+    table = _table(place, f"path\n{path.format(place)}\n")
+    with pytest.raises(ValueError, match=r"labels.csv: expected pictures in the table's folder"):
+        from_table(table)
+
+
+def test_pictures_outside_are_read_where_that_is_allowed(photos: Path) -> None:
+    place = photos / "tables"
+    place.mkdir()
+    outside = _table(place, f"path,label\n../1.png,io\n{photos / '2.png'},luna\n")
+    assert len(from_table(outside, allow_outside=True)) == 2
+    inside = _table(photos, f"path,label\n{photos / '1.png'},io\nbig ones/../2.png,luna\n")
+    assert len(from_table(inside)) == 2

@@ -105,7 +105,7 @@ def test_deep_pictures_are_as_before_in_blocks(
         Image.fromarray(array).save(file)
         found = []
         for rows in (2**20, 45):
-            monkeypatch.setattr("kinspace.data.pictures.DEEP_ROWS", rows)
+            monkeypatch.setattr("kinspace._core.picture.DEEP_ROWS", rows)
             with file.open("rb") as stream:
                 found.append(np.asarray(decode(stream, "deep")))
         assert (found[0] == found[1]).all()

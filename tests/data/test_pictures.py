@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from kinspace.data import archives, pictures
+from kinspace._core import picture
+from kinspace.data import archives
 from kinspace.data.archives import ArchivePictures
 from kinspace.data.dataset import Dataset
 from kinspace.data.pictures import (
@@ -115,7 +116,7 @@ def test_a_bomb_is_refused_before_it_takes_memory() -> None:
 
 
 def test_a_picture_just_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_PIXELS", 48 * 48 - 1)
+    monkeypatch.setattr(picture, "MOST_PIXELS", 48 * 48 - 1)
     with pytest.raises(UnreadablePicture, match="48 x 48 pixels"):
         _decoded(encoded(scene(0), "png"))
 

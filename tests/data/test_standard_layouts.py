@@ -159,6 +159,30 @@ def test_a_class_list_takes_only_its_classes_in_its_order(tmp_path: Path) -> Non
         class_list(tmp_path, ["n12267677", "lion", "tiger"])
 
 
+def test_annotated_pictures_of_a_class_list_are_its_test_part(tmp_path: Path) -> None:
+    copies.imagenet_attributes(tmp_path)
+    name = "n12267677"
+    pictures = sorted((tmp_path / "train" / name).iterdir())
+    table = tmp_path / "attributes.csv"
+    table.write_text(f"path,black,striped\ntrain/{name}/{pictures[0].name},0,1\n")
+    found = class_list(tmp_path, [name, "n01693334"])
+    test = found.part("test")
+    assert len(test) == 1
+    assert test.attributes is not None
+    assert test.attributes.names == ("black", "striped")
+    assert test.attributes.values.tolist() == [[0.0, 1.0]]
+    assert len(found.part("train")) == 1
+    for text, message in (
+        ("path,black\nn1/a.JPEG,1\n", "got 1 others: 'n1/a.JPEG'"),
+        (f"path,black\n{name}/{pictures[0].name},2\n", "row 2: expected 1 numbers from 0 to 1"),
+        (f"path,black\n{name}/{pictures[0].name},yes\n", "row 2: expected numbers"),
+        ("name,black\n", "expected columns path and one an attribute"),
+    ):
+        table.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            class_list(tmp_path, [name])
+
+
 @pytest.mark.parametrize("name", ["cars196", "flowers102", "dogs"])
 def test_a_broken_matlab_file_is_named(name: str, tmp_path: Path) -> None:
     counts = COPIES[name](tmp_path)

@@ -41,12 +41,14 @@ SIGNATURES = [
     "virtual_points(embeddings, labels, centers, *, beta=3.0, margin='clipped')",
     "update_centers(centers, embeddings, labels, *, rate=0.5)",
     "fixed_margin_loss(embeddings, labels, centers, *, multiplier=2, norm_weight=0.0005)",
-    "nra_loss(embeddings, labels, *, alpha=4.0, eps=0.0001, detach_range=False)",
+    "nra_loss(embeddings, labels, *, alpha=4.0, eps=0.0001, detach_range=False, sharpness=None)",
     "magnet_loss(embeddings, clusters, cluster_labels, *, alpha=1.0, eps=1e-08, sharpness=1.0)",
-    "contrastive_loss(embeddings, labels, *, margin=1.0, reduction='mean_each', squared=True)",
+    "contrastive_loss(embeddings, labels, *, margin=1.0, reduction='mean_each', squared=True,"
+    " distance=None)",
     "bier_loss(embeddings, labels, *, groups=3, scale=2.0, margin=0.5, cost=25.0)",
     "hdc_loss(embeddings, labels, *, groups=3, shares=(1.0, 0.5, 0.2), margin=1.0)",
-    "triplet_loss(embeddings, labels, *, margin=1.0, mining='all', reduction='mean', squared=True)",
+    "triplet_loss(embeddings, labels, *, margin=1.0, mining='all', reduction='mean', squared=True,"
+    " distance=None)",
     "hierarchical_triplet_loss(embeddings, labels, means, spreads, *, margin=0.1, levels=16)",
     "pddm_loss(embeddings, labels, pairwise, joint, *, margin=0.5, distance_margin=1.0,"
     " distance_weight=0.5)",
@@ -55,11 +57,11 @@ SIGNATURES = [
     "proxy_nca_loss(embeddings, labels, proxies, *, scale=1.0, positive_in_denominator=False)",
     "proxy_anchor_loss(embeddings, labels, proxies, *, alpha=32.0, margin=0.1)",
     "multi_similarity_loss(embeddings, labels, *, alpha=2.0, beta=50.0, base=0.5,"
-    " mining_margin=0.1)",
+    " mining_margin=0.1, distance='cosine')",
     "circle_loss(embeddings, labels, *, margin=0.25, scale=256.0)",
-    "margin_loss(embeddings, triplets, *, margin=0.2, boundary=1.2)",
+    "margin_loss(embeddings, triplets, *, margin=0.2, boundary=1.2, distance='euclidean')",
     "histogram_loss(embeddings, labels, *, bins=101)",
-    "nca_loss(embeddings, labels)",
+    "nca_loss(embeddings, labels, *, distance='squared_euclidean')",
     "ncm_loss(embeddings, labels, means)",  # ours, not printed, as the next
     "cluster_nca_loss(embeddings, clusters, cluster_labels, *, eps=1e-08)",
     "softmax_loss(embeddings, labels, weight, bias=None)",

@@ -130,6 +130,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 CALLS = [(name, options) for name in LOOPS for options in OPTIONS.get(name, [{}])]
 EVERY_CALL = pytest.mark.parametrize(("name", "options"), CALLS)
 EVERY_LOSS = pytest.mark.parametrize("name", LOOPS)
+TABLES = {"negatives"}  # given with the views, no option of the module
 TO_TEACHERS = {"relational_angle", "relational_distance"}
 COSINE = {"info_nce", "sigmoid_pair"}
 
@@ -156,7 +157,7 @@ def test_every_loss_has_a_loop() -> None:
     assert set(LOOPS) == set(PAIRED_LOSSES)
     for name, options in OPTIONS.items():
         known = inspect.signature(function_of(name)).parameters
-        tried = {key for each in options for key in each} | {"reduction"}
+        tried = {key for each in options for key in each} | {"reduction", *TABLES}
         assert {key for key, p in known.items() if p.kind is p.KEYWORD_ONLY} <= tried
 
 
@@ -258,7 +259,7 @@ def test_a_module_gives_what_its_function_gives(name: str) -> None:
     assert torch.equal(module(*views.values()), function(*views.values()))
     mine = inspect.signature(PAIRED_LOSSES[name]).parameters
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in TABLES:
             assert mine[parameter.name].default == parameter.default
 
 
@@ -322,3 +323,27 @@ def test_matryoshka_names_what_is_wrong() -> None:
         Matryoshka(SupCon(), dims=(2, 3), weights=(1.0,))
     with pytest.raises(ValueError, match=r"^embeddings: expected a matrix of at least 6 columns"):
         Matryoshka(SupCon(), dims=(2, 6))(torch.randn(3, 4), torch.arange(3))
+
+
+def test_further_negatives_stand_in_the_sum_of_each_query() -> None:
+    x, y = two_views(3).values()
+    more = two_views(4)["first"]
+    given = {"x": x, "y": y, "more": more}
+    own = range(len(x))
+
+    def call(x: Tensor, y: Tensor, more: Tensor, symmetric: bool = False) -> Tensor:
+        return InfoNCE(temperature=0.5, symmetric=symmetric)(x, y, negatives=more)  # type: ignore[no-any-return]
+
+    def loop(x: Tensor, y: Tensor, more: Tensor) -> Tensor:
+        keys = [*loops.units(y), *loops.units(more)]
+        logits = [[loops.dot(q, key) / 0.5 for key in keys] for q in loops.units(x)]
+        return mean_of(
+            [loops.own_against_others(logits[i], i, logits[i][i]) for i in own], x.sum() * 0
+        )
+
+    assert disagreement(evaluate(call, given), evaluate(loop, given)) is None
+    back = 2 * info_nce_loss(x, y, 0.5, symmetric=True) - info_nce_loss(x, y, 0.5)
+    found = call(x, y, more, symmetric=True)
+    torch.testing.assert_close(found, (loop(x, y, more) + back) / 2)
+    with pytest.raises(ValueError, match=r"^negatives: expected 4 columns"):
+        InfoNCE()(x, y, negatives=more[:, :2])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import kinspace.losses
 import loops
 import reference_loops
-from batches import DEGENERATE_BATCHES, NUM_CLASSES, Batch, all_triplets, random_batch
+from batches import DEGENERATE_BATCHES, NUM_CLASSES, all_triplets, random_batch
 from gradients import disagreement, evaluate
 from kinspace import miners
 from kinspace._core import vectors
@@ -28,6 +28,7 @@ from kinspace.losses import (
 )
 from kinspace.recipes.sections import LossConfig
 from reference_loops import Comparisons
+from references import arguments, function_of
 
 # Options to try each loss with; every loss that takes a reference has to be here.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -45,10 +46,11 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "multi_similarity_loss": [{}, {"beta": 10.0, "mining_margin": None}],
     "n_pair_loss": [{}, {"norm_weight": 0.1}],
     "nca_loss": [{}],
-    "nra_loss": [{}, {"alpha": 1.0, "eps": 1e-2}, {"detach_range": True}],
+    "nra_loss": [{}, {"alpha": 1.0, "eps": 1e-2}, {"detach_range": True}, {"sharpness": 6.0}],
     "nt_xent_loss": [{}, {"temperature": 1.0}],
     "ranked_list_loss": [{}, {"balance": 0.2, "margin": 1.0, "temperature": 1.0}],
     "recall_surrogate_loss": [{}, {"ks": (1, 3), "temperature": 0.1}],
+    "roadmap_loss": [{}, {"calibration": 0.2, "temperature": 0.1, "slope": 3.0}],
     "smooth_ap_loss": [{}, {"temperature": 0.1}],
     "supcon_loss": [{}, {"temperature": 1.0}],
     "tuplet_margin_loss": [{}, {"scale": 4.0, "slack": 0.5}],
@@ -66,40 +68,6 @@ CALLS = [
     for options in tried
 ]
 EVERY_LOSS = pytest.mark.parametrize("name", OPTIONS)
-
-
-def reference_of(batch: Batch, seed: int) -> Batch:
-    """Others in the batch's dimension, at its scale; some classes only here, some only there."""
-    scale = float(batch.embeddings.abs().max()) or 1.0
-    other = random_batch(
-        seed + 50, classes=5, per_class=2 + seed % 2, dim=batch.embeddings.shape[1]
-    )
-    return Batch(other.embeddings * scale, (other.labels + seed) % NUM_CLASSES)
-
-
-def arguments(batch: Batch, seed: int, *, includes_batch: bool) -> dict[str, Tensor]:
-    other = reference_of(batch, seed)
-    given = {"reference": other.embeddings, "reference_labels": other.labels}
-    if includes_batch:
-        given = {
-            "reference": torch.cat([batch.embeddings, other.embeddings]),
-            "reference_labels": torch.cat([batch.labels, other.labels]),
-        }
-    return {"embeddings": batch.embeddings, "labels": batch.labels, **given}
-
-
-def function_of(name: str, includes_batch: bool, options: dict[str, Any]) -> Callable[..., Tensor]:
-    def call(x: Tensor, labels: Tensor, reference: Tensor, reference_labels: Tensor) -> Tensor:
-        return getattr(kinspace.losses, name)(  # type: ignore[no-any-return]
-            x,
-            labels,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
-            **options,
-        )
-
-    return call
 
 
 def loop_of(name: str, includes_batch: bool, options: dict[str, Any]) -> Callable[..., Tensor]:

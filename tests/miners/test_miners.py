@@ -20,6 +20,7 @@ from kinspace.miners import (
     easy_positive,
     hardest_of_class,
     hardest_pairs,
+    mined_counts,
     multi_similarity,
     pair_margin,
     semi_hard,
@@ -77,7 +78,7 @@ def test_pairs_are_the_same_ones_and_then_the_different_ones(name: str, batch: B
 def test_every_public_miner_is_in_the_registry() -> None:
     from kinspace import miners
 
-    assert set(miners.__all__) - {"MINERS", "distance_weights"} == set(MINERS)
+    assert set(miners.__all__) - {"MINERS", "distance_weights", "mined_counts"} == set(MINERS)
 
 
 @ON_EVERY_BATCH
@@ -401,3 +402,17 @@ def test_a_positive_at_an_infinite_distance_has_the_farthest_negative() -> None:
     triplets = semi_hard(x, torch.tensor([0, 0, 1, 2]))
     assert triplets[:, :2].tolist() == [[0, 1], [1, 0]]
     assert set(triplets[:, 2].tolist()) <= {2, 3}
+
+
+def test_what_was_mined_is_counted() -> None:
+    x, labels = random_batch(4)
+    triplets = batch_hard(x, labels)
+    counts = mined_counts(triplets)
+    assert counts == {"triplets": len(triplets), "anchors": len(set(triplets[:, 0].tolist()))}
+    pairs = multi_similarity(x, labels)
+    same = sum(bool(labels[i] == labels[j]) for i, j in pairs)
+    counts = mined_counts(pairs, labels)
+    assert (counts["positive_pairs"], counts["negative_pairs"]) == (same, len(pairs) - same)
+    assert mined_counts(triplets[:0]) == {"triplets": 0, "anchors": 0}
+    with pytest.raises(ValueError, match=r"^tuples: expected shape .*got \(12,\)"):
+        mined_counts(labels)

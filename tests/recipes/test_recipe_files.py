@@ -58,7 +58,7 @@ def test_every_recipe_round_trips_exactly(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_builds_and_its_batches_give_a_finite_gradient(name: str) -> None:
     recipe = read_recipe(name)
-    classes, each, dim = 40, 20, 8
+    classes, each, dim = 64, 20, 8
     labels = torch.arange(classes).repeat_interleave(each)
     points = torch.randn(len(labels), dim) + torch.randn(classes, dim)[labels]
     points.requires_grad_()

@@ -37,6 +37,11 @@ def test_density_without_originals_is_the_minus_variant() -> None:
     assert set(module.state_dict()) == {"targets"}
 
 
+def test_the_ratios_can_be_left_out_where_there_are_originals() -> None:
+    module = DensityAdaptivity(NUM_CLASSES, torch.linspace(0.5, 2.0, NUM_CLASSES), ratios=False)
+    assert set(module.state_dict()) == {"targets"}
+
+
 @pytest.mark.parametrize("wrong", [-0.1, float("nan")])
 def test_an_original_density_is_zero_or_more(wrong: float) -> None:
     original = torch.ones(NUM_CLASSES)

@@ -22,7 +22,10 @@ from kinspace.reproduce import (
 WANTED = {
     *("almn", "baselines", "best", "density", "large_batch", "large_batch_moths"),
     *("magnet_attributes", "magnet_hierarchy", "magnet_pets", "nra", "nra_mnist"),
-    *("spread", "sweeps"),
+    *("spread", "sweeps", "spread_omniglot", "spread_omniglot_weight", "spread_printed"),
+    *("almn_margin", "almn_printed", "virtual_points", "five", "magnet_pets_printed"),
+    *("density_lambda", "density_printed", "density_share"),
+    *("nra_alpha", "nra_printed", "nra_trials"),
 }
 
 

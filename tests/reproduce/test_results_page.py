@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from digit_experiment import TOML, written
 from kinspace.reproduce import read_experiment, results_page
-from kinspace.reproduce.jobs import make_jobs
+from kinspace.reproduce.jobs import data_name, make_jobs
 from kinspace.reproduce.records import Records, curve_of
 from kinspace.reproduce.result_figures import experiment_figures
 from kinspace.reproduce.results_table import (
@@ -104,6 +105,42 @@ def test_held_out_runs_give_the_validation_and_a_line_of_their_own(tmp_path: Pat
     assert table["ours, validation classes held out"][0] == "40.0"
 
 
+def runs_of(command: str, weights: str) -> set[str]:
+    """The commands of the runs of a printed `kinspace reproduce` command."""
+    name, data, *rest = shlex.split(command)[2:]
+    options = list(zip(rest[::2], rest[1::2], strict=True))
+    experiment = read_experiment(name).on(data_name(data))
+    experiment = experiment.only([value for key, value in options if key == "--only"])
+    given = dict(options)
+    if "--validate" in given:
+        experiment = replace(experiment, validate=float(given["--validate"]))
+    jobs = make_jobs(
+        experiment,
+        data_name(data),
+        range(int(given["--seeds"])),
+        weights=weights if "--weights" in given else None,
+    )
+    return {job.command for job in jobs}
+
+
+def test_the_command_of_a_published_table_makes_its_runs_and_no_others() -> None:
+    page = (KEPT.parents[2] / "docs/results.md").read_text(encoding="utf-8")
+    printed = re.findall(r"^    (kinspace reproduce .*)$", page, re.MULTILINE)
+    files = re.findall(r"reproduce/([a-z0-9_-]+[.]json)", page)
+    assert len(printed) == len(files) > 10
+    for command, file in zip(printed, files, strict=True):
+        runs = json.loads((KEPT / file).read_text(encoding="utf-8"))["runs"]
+        assert runs_of(command, "bvlc_googlenet.safetensors") == {r["command"] for r in runs}, file
+
+
+def test_the_command_of_some_rows_names_them(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "results.md"
+    recorded(results, "almn", "cub200", {"beta0": [0.5, 0.5], "beta3": [0.5, 0.5]})
+    text = results_page(page, results).read_text(encoding="utf-8")
+    [command] = re.findall(r"^    (kinspace reproduce .*)$", text, re.MULTILINE)
+    assert command.endswith("--seeds 2 --only beta0 --only beta3 --validate 0")
+
+
 def test_the_page_has_tables_figures_commands_and_the_words_by_hand(tmp_path: Path) -> None:
     results, page = tmp_path / "results", tmp_path / "docs/results.md"
     sweeps = {f"alpha-{value}": [0.5 + value / 100] for value in range(1, 7)}
@@ -114,7 +151,9 @@ def test_the_page_has_tables_figures_commands_and_the_words_by_hand(tmp_path: Pa
     results_page(page, results)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# Results")
-    assert text.index("## ALMN by its margin factor") < text.index("## Sweeps")
+    assert text.index("## The papers' own pictures") < text.index("### Sweeps")
+    assert text.index("### Sweeps") < text.index("## Larger pictures")
+    assert text.index("## Larger pictures") < text.index("### ALMN by its margin factor")
     assert "What did not hold: **nothing**." in text
     assert "|  | ours, 3 seeds | 50.0 ± 0.0 |" in text
     assert "    kinspace reproduce almn cub200:FOLDER --seeds 3" in text

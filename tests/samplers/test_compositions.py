@@ -209,6 +209,23 @@ def test_neighborhoods_hold_the_seed_and_its_nearest_impostors(
         remember(index, batch)
 
 
+@pytest.mark.parametrize("nearest", [0.0, 0.25, 0.5, 1.0])
+def test_a_share_of_the_impostors_is_the_nearest_and_the_others_are_any(nearest: float) -> None:
+    index = ClusterIndex(1)
+    index.refresh(torch.arange(40.0)[:, None], torch.arange(20).repeat_interleave(2))
+    of_sample = index.clusters.tolist()
+    further = set()
+    sampler = neighborhoods(index, clusters=5, samples=2, nearest=nearest, batches_per_epoch=30)
+    for batch in sampler:
+        clusters = list(dict.fromkeys(of_sample[sample] for sample in batch))
+        assert len(clusters) == 5
+        known = index.nearest_impostors(clusters[0], 5).tolist()
+        count = 1 + round(4 * nearest)
+        assert clusters[:count] == known[:count]
+        further |= set(clusters[count:])
+    assert (len(further) > 10) == (nearest < 1)
+
+
 def test_neighborhoods_draw_seeds_by_their_probability() -> None:
     index = index_of([4] * 6)
     index.remember(torch.arange(24), (index.clusters >= 6) * (1.0 + index.clusters))

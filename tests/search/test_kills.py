@@ -1,4 +1,4 @@
-"""A process that changes a gallery or trains, killed at each moment at which it touches a file.
+"""A process that changes a gallery, trains or runs a command, killed where it touches a file.
 
 In the fast suite with the exact index and a sample of moments; `kill_points.py` says how.
 """
@@ -11,9 +11,20 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent.parent / "support" / "kill_points.py"
-SAMPLE = {"gallery-exact-add": 5, "gallery-faiss-index": 14, "gallery-milvus-add": 9}
+SAMPLE = {
+    "gallery-exact-add": 5,
+    "gallery-faiss-index": 14,
+    "gallery-milvus-add": 9,
+    "command-remove": 2,
+}
 BACKENDS, WORK = ("exact", "faiss", "milvus"), ("index", "add", "remove", "relabel", "save")
-ALL = [f"gallery-{backend}-{work}" for backend in BACKENDS for work in WORK] + ["train"]
+COMMANDS = ("index", "replace", "rebuild", "add", "remove", "relabel", "resume", "report")
+ALL = [
+    *(f"gallery-{backend}-{work}" for backend in BACKENDS for work in WORK),
+    "train",
+    *(f"command-{name}" for name in (*COMMANDS, "reproduce")),
+]
+EVERY = {"train": 4, "command-report": 12, "command-reproduce": 12, "command-index": 4}
 
 
 def survives(name: str, every: int) -> None:
@@ -33,4 +44,4 @@ def test_a_change_that_was_killed_is_there_wholly_or_not_at_all(name: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_the_same_at_every_moment(name: str) -> None:
-    survives(name, 4 if name == "train" else 1)  # a trial of a training takes some seconds
+    survives(name, EVERY.get(name, 1))  # a trial of a training takes some seconds

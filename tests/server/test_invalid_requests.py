@@ -2,11 +2,14 @@
 
 import contextlib
 import io
+import os
 import random
+import signal
 import socket
 import struct
 import tracemalloc
 from collections import Counter
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,10 +17,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from kinspace._core.picture_process import read_limited
 from kinspace.data.pictures import decode
 from kinspace.inference import EmbeddingModel
 from kinspace.server.server_settings import ServerSettings
-from kinspace.server.upload_limits import read_upload
+from kinspace.server.upload_limits import FORMATS
 from malformed_requests import KINDS
 from odd_pictures import bomb, encoded, scene
 from web_servers import get, picture, post, running, upload
@@ -187,26 +191,71 @@ def test_a_tiff_of_many_directories_is_decoded_at_once() -> None:
     found = decode(Watched(bytes(tiff)), "many", count_frames=False)
     assert found.getpixel((3, 3)) == (255, 0, 0)
     assert seeks.total() < 1000  # not each of the directories
-    assert read_upload(bytes(tiff), ServerSettings()).size == (40, 30)
+    assert read_limited(bytes(tiff), FORMATS, 10_000).size == (40, 30)
 
 
-def test_a_picture_that_takes_long_to_decode_is_refused_and_holds_up_no_search(
+def wide_png(mode: str = "L", size: tuple[int, int] = (6000, 5000)) -> bytes:
+    data = io.BytesIO()
+    Image.new(mode, size).save(data, "png")
+    return data.getvalue()
+
+
+def test_a_picture_that_takes_long_to_decode_is_refused_and_its_process_ended(
     model: EmbeddingModel,
 ) -> None:
-    data = io.BytesIO()
-    Image.fromarray(np.zeros((5000, 6000), np.uint8)).save(data, "png")
-    with running(model, ServerSettings(decode_timeout=0.01)) as base:
-        refused(upload(base, data.getvalue()), 413, "decoded in 0.01 seconds")
+    others = children()
+    with running(model, ServerSettings(decode_timeout=0.05, decoders=1)) as base:
+        refused(upload(base, wide_png()), 413, "decoded in 0.05 seconds")
         name = get(f"{base}/api/pictures").json()["ids"][0]
         assert get(f"{base}/api/neighbors/{name}").status_code == 200
+        refused(upload(base, wide_png()), 413, "decoded in 0.05 seconds")  # by another process
+    assert children() == others
+
+
+def test_a_picture_that_takes_much_memory_is_refused_and_the_next_one_is_not(
+    model: EmbeddingModel,
+) -> None:
+    settings = ServerSettings(decode_memory=100 * 2**20, decoders=1)
+    with running(model, settings) as base:
+        refused(upload(base, wide_png("RGBA")), 413, "decoded with 104,857,600 bytes")
+        assert upload(base, picture()).status_code == 200
+
+
+def test_a_decoder_that_was_killed_is_started_again(model: EmbeddingModel) -> None:
+    others = children()
+    with running(model, ServerSettings(decoders=1)) as base:
+        assert upload(base, picture()).status_code == 200
+        [process] = children() - others
+        os.kill(process, signal.SIGKILL)
+        assert upload(base, picture()).status_code == 200
+
+
+def test_what_the_decoder_answers_is_what_the_model_reads(model: EmbeddingModel) -> None:
+    data = encoded(scene(3, 300), "jpeg")
+    with running(model) as base:
+        vector = upload(base, data, "/api/encode").json()["vector"]
+    with Image.open(io.BytesIO(data)) as same:
+        assert vector == pytest.approx(model.encode(same)[0].tolist(), abs=1e-6)
+
+
+def children() -> set[int]:
+    """The processes that decode pictures for this one."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            command = (status.parent / "cmdline").read_text()
+            if parent == os.getpid() and "picture_process" in command:
+                found.add(int(status.parent.name))
+    return found
 
 
 def test_a_deep_picture_takes_little_more_than_its_pixels() -> None:
     data = io.BytesIO()
     Image.fromarray(np.zeros((3000, 4000), np.uint16)).save(data, "png")
-    read_upload(data.getvalue(), ServerSettings())  # what is imported is there before
+    read_limited(data.getvalue(), FORMATS, 40_000_000)  # what is imported is there before
     tracemalloc.start()
-    read_upload(data.getvalue(), ServerSettings())
+    read_limited(data.getvalue(), FORMATS, 40_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 * 3000 * 4000  # bytes a pixel; NumPy's, Pillow's are not traced

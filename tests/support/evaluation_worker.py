@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from kinspace.evaluation import Retrieval
+from kinspace.evaluation import Retrieval, RetrievalMetrics
 
 
 def problem() -> Retrieval:
@@ -21,15 +21,29 @@ def problem() -> Retrieval:
     return Retrieval(vectors, labels)
 
 
+def batches(*parts: range) -> RetrievalMetrics:
+    """The samples of the problem, in batches; those that come twice count once."""
+    whole = problem()
+    measure = RetrievalMetrics(more=("mrr",))
+    for part in parts:
+        rows = torch.tensor(part)
+        measure.update(whole.vectors[rows], whole.labels[rows], ids=rows)
+    return measure
+
+
 def main() -> None:
     rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
     try:
         scores = problem().shared_scores()
+        measures = batches(range(rank, 201, world), range(3)).compute()
     finally:
         dist.destroy_process_group()
-    torch.save({"values": scores.values, "matches": scores.matches}, folder / f"{rank}.pt")
+    torch.save(
+        {"values": scores.values, "matches": scores.matches, "measures": measures},
+        folder / f"{rank}.pt",
+    )
 
 
 if __name__ == "__main__":

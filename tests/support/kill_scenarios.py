@@ -1,4 +1,4 @@
-"""The work that `kill_points` kills: a gallery with each index, and a training."""
+"""The work that `kill_points` kills: a gallery with each index, a training, and commands."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-import kinspace
+from kill_commands import COMMAND_SCENARIOS
+from kill_trainings import TrainingWork
 from kinspace.embeddings import EmbeddingTable
 from kinspace.search import Gallery
-from kinspace.training import resume_training
-from odd_pictures import write_clean
 
 __all__ = ["SCENARIOS"]
 
 for package in ("faiss", "pymilvus", "milvus_lite.adapter.grpc.server", "scipy.sparse"):
     import_module(package)  # once, in the process that the others are forks of
-torch.set_num_threads(1)
 CLASSES = ("io", "luna", "atlas")
 
 
@@ -135,68 +132,13 @@ def close(gallery: Gallery) -> None:
         gallery.index.close()
 
 
-OPTIONS: dict[str, Any] = {"device": "cpu", "workers": 0, "quiet": True, "cache": "none"}
-CHANGES: dict[str, Any] = {
-    "model.options": {"width": 4, "size": 16},
-    "model.dim": 8,
-    "transform.size": 16,
-    "transform.resize": 18,
-    "validation.every": 4,
-    "validation.fraction": 0.4,
-    "schedule.steps": 8,
-    "warm_start.steps": 0,
-    "search.budget": 0,
-}
-
-
-@dataclass(frozen=True)
-class TrainingWork:
-    """A training of eight steps with a checkpoint after every third."""
-
-    def prepare(self, folder: Path) -> None:
-        write_clean(folder / "photos", classes=8, each=6)
-
-    def steps(self, folder: Path) -> Iterator[Any]:
-        yield None
-        train(folder)
-        yield outcome(folder)
-
-    def check(self, folder: Path, allowed: list[Any]) -> None:
-        place = folder / "run"
-        if not (place / "results.json").exists():
-            if (place / "run.json").exists():
-                resume_training(place, quiet=True)
-            else:
-                train(folder)  # nothing had begun; what is left is no hindrance
-        assert outcome(folder) in allowed, "other numbers than without the kill"
-        left = [path.name for path in place.rglob("*.part")]
-        assert not left, left
-
-
-def train(folder: Path) -> None:
-    kinspace.train(
-        str(folder / "photos"),
-        method="contrastive",
-        changes=CHANGES,
-        out=folder / "run",
-        save_every=3,
-        log_every=2,
-        **OPTIONS,
-    )
-
-
-def outcome(folder: Path) -> list[Any]:
-    """The measures and the metrics of a training, without what depends on the clock."""
-    run = kinspace.Run(folder / "run")
-    clocks = ("images/s", "left", "seconds")
-    results = {name: value for name, value in run.results.items() if name not in clocks}
-    rows = [{k: v for k, v in row.items() if k not in clocks} for row in run.metrics]
-    return [json.loads(json.dumps(results)), rows]
-
-
-EVERY = {"train": 4}  # of the moments; a trial takes some seconds
+EVERY = {"command-report": 3, "command-reproduce": 4}  # of the moments, where a trial takes long
 SCENARIOS: dict[str, Any] = {
-    f"gallery-{backend}-{work}": GalleryWork(backend, work)
-    for backend in ("exact", "faiss", "milvus")
-    for work in ("index", "add", "remove", "relabel", "save")
-} | {"train": TrainingWork()}
+    **{
+        f"gallery-{backend}-{work}": GalleryWork(backend, work)
+        for backend in ("exact", "faiss", "milvus")
+        for work in ("index", "add", "remove", "relabel", "save")
+    },
+    "train": TrainingWork(),
+    **COMMAND_SCENARIOS,
+}

@@ -65,6 +65,45 @@ def distance(first: Tensor, second: Tensor) -> Tensor:
     return norm(first - second)
 
 
+def cosine_distance(first: Tensor, second: Tensor) -> Tensor:
+    return 1.0 - dot(unit(first), unit(second))
+
+
+def negative_product(first: Tensor, second: Tensor) -> Tensor:
+    return -dot(first, second)
+
+
+def manhattan_distance(first: Tensor, second: Tensor) -> Tensor:
+    return sum_of([(one - other).abs() for one, other in zip(first, second, strict=True)])
+
+
+def in_ball(vector: Tensor) -> Tensor:
+    """The point of the Poincare ball at this distance, at most 8, from its center."""
+    return unit(vector) * torch.tanh(norm(vector).clamp(max=8.0) / 2.0)
+
+
+def hyperbolic_distance(first: Tensor, second: Tensor) -> Tensor:
+    p, q = in_ball(first), in_ball(second)
+    apart = squared_norm(p - q)
+    if apart.item() == 0.0:
+        return apart * 0.0
+    z = 2.0 * apart / ((1.0 - squared_norm(p)) * (1.0 - squared_norm(q)))
+    return torch.log1p(z + torch.sqrt(z * (z + 2.0)))  # arcosh(1 + z)
+
+
+def measure_of(word: str | None, squared: bool = True) -> Measure:
+    """The distance of a word; without one the Euclidean distance, or its square."""
+    return {
+        None: squared_distance if squared else distance,
+        "euclidean": distance,
+        "squared_euclidean": squared_distance,
+        "cosine": cosine_distance,
+        "dot": negative_product,
+        "manhattan": manhattan_distance,
+        "hyperbolic": hyperbolic_distance,
+    }[word]
+
+
 def angle(first: Tensor, second: Tensor) -> float:
     """A plain number, accurate near 0 and pi as the arc cosine is not; pi/2 for a zero vector."""
     one, other = unit(first.detach()), unit(second.detach())
@@ -299,6 +338,7 @@ def nra_loss(
     alpha: float = 4.0,
     eps: float = 1e-4,
     detach_range: bool = False,
+    sharpness: float | None = None,
 ) -> Tensor:
     classes = labels.tolist()
     count = len(classes)
@@ -312,11 +352,19 @@ def nra_loss(
         if detach_range:
             low, high = low.detach(), high.detach()
         positives, negatives = others_of_class(classes, i), samples_of_other_classes(classes, i)
+        unit = sum_of(list(to.values())) / len(to)
+        unit = unit if unit.item() else total.new_ones(())
         if positives:
             far = select(to, positives, first_largest)
+            if sharpness is not None:
+                scaled = torch.stack([to[j] / unit for j in positives])
+                far = unit * log_exp_mean(scaled, sharpness)
             total = total - torch.log(1.0 - rank_weight(far, low, high, alpha) + eps)
         if negatives:
             near = select(to, negatives, first_smallest)
+            if sharpness is not None:
+                scaled = torch.stack([to[j] / unit for j in negatives])
+                near = unit * log_exp_mean(scaled, -sharpness)
             total = total - torch.log(rank_weight(near, low, high, alpha) + eps)
     return total / count
 
@@ -402,10 +450,11 @@ def contrastive_loss(
     margin: float = 1.0,
     reduction: str = "mean_each",
     squared: bool = True,
+    distance: str | None = None,
 ) -> Tensor:
     classes = labels.tolist()
     zero = zero_with_grad(embeddings)
-    measure = squared_distance if squared else distance
+    measure = measure_of(distance, squared)
     pulls = [measure(embeddings[i], embeddings[j]) for i, j in unordered_pairs(classes, same=True)]
     pushes = [
         hinge(margin - measure(embeddings[i], embeddings[j]))
@@ -509,10 +558,11 @@ def triplet_loss(
     mining: str = "all",
     reduction: str = "mean",
     squared: bool = True,
+    distance: str | None = None,
 ) -> Tensor:
     """`reduction` is for mining "all"; the mined forms are means over their anchors or pairs."""
     classes = labels.tolist()
-    measure = squared_distance if squared else distance
+    measure = measure_of(distance, squared)
     mined: dict[str, Callable[[Tensor, list[int], Measure, float], list[Tensor]]] = {
         "all": all_triplets,
         "semi_hard": semi_hard_triplets,
@@ -777,13 +827,15 @@ def multi_similarity_loss(
     beta: float = 50.0,
     base: float = 0.5,
     mining_margin: float | None = 0.1,
+    distance: str = "cosine",
 ) -> Tensor:
-    classes = labels.tolist()
-    directions = units(embeddings)
+    classes, measure = labels.tolist(), measure_of(distance)
+    most = 1.0 if distance == "cosine" else 0.0
     total = zero_with_grad(embeddings)
-    for i, x in enumerate(directions):
-        positives = [dot(x, directions[j]) for j in others_of_class(classes, i)]
-        negatives = [dot(x, directions[j]) for j in samples_of_other_classes(classes, i)]
+    for i, x in enumerate(embeddings):
+        similar = {j: most - measure(x, other) for j, other in enumerate(embeddings) if j != i}
+        positives = [similar[j] for j in others_of_class(classes, i)]
+        negatives = [similar[j] for j in samples_of_other_classes(classes, i)]
         if positives and negatives and mining_margin is not None:
             farthest = min(cosine.item() for cosine in positives)
             nearest = max(cosine.item() for cosine in negatives)
@@ -832,14 +884,20 @@ def circle_loss(
 
 
 def margin_loss(
-    embeddings: Tensor, triplets: Tensor, *, margin: float = 0.2, boundary: float = 1.2
+    embeddings: Tensor,
+    triplets: Tensor,
+    *,
+    margin: float = 0.2,
+    boundary: float = 1.2,
+    distance: str = "euclidean",
 ) -> Tensor:
+    measure = measure_of(distance)
     total = zero_with_grad(embeddings)
     active = 0
     for anchor, positive, negative in triplets.tolist():
         x = embeddings[anchor]
-        pull = hinge(distance(x, embeddings[positive]) - boundary + margin)
-        push = hinge(boundary - distance(x, embeddings[negative]) + margin)
+        pull = hinge(measure(x, embeddings[positive]) - boundary + margin)
+        push = hinge(boundary - measure(x, embeddings[negative]) + margin)
         active += (pull.item() > 0.0) + (push.item() > 0.0)
         total = total + pull + push
     return total / max(active, 1)
@@ -874,16 +932,16 @@ def soft_histogram(values: Sequence[Tensor], bins: int, zero: Tensor) -> list[Te
     return heights
 
 
-def nca_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
+def nca_loss(embeddings: Tensor, labels: Tensor, *, distance: str = "squared_euclidean") -> Tensor:
     """-log(same / all) as log(1 + different / same), which keeps the digits of a tiny loss."""
-    classes = labels.tolist()
+    classes, measure = labels.tolist(), measure_of(distance)
     total = zero_with_grad(embeddings)
     for i, x in enumerate(embeddings):
         positives, negatives = others_of_class(classes, i), samples_of_other_classes(classes, i)
         if not positives or not negatives:
             continue
-        same = log_sum_exp([-squared_distance(x, embeddings[j]) for j in positives])
-        different = log_sum_exp([-squared_distance(x, embeddings[j]) for j in negatives])
+        same = log_sum_exp([-measure(x, embeddings[j]) for j in positives])
+        different = log_sum_exp([-measure(x, embeddings[j]) for j in negatives])
         total = total + log1p_sum_exp([different - same])
     return total / len(classes)
 
@@ -1053,6 +1111,30 @@ def tuplet_margin_loss(
 
 def smooth_ap_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0.01) -> Tensor:
     return compared("smooth_ap_loss", embeddings, labels, temperature=temperature)
+
+
+def roadmap_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 0.01,
+    threshold: float = 0.05,
+    slope: float = 100.0,
+    positive_margin: float = 0.9,
+    negative_margin: float = 0.6,
+    calibration: float = 0.5,
+) -> Tensor:
+    return compared(
+        "roadmap_loss",
+        embeddings,
+        labels,
+        temperature=temperature,
+        threshold=threshold,
+        slope=slope,
+        positive_margin=positive_margin,
+        negative_margin=negative_margin,
+        calibration=calibration,
+    )
 
 
 def recall_surrogate_loss(

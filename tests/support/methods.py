@@ -163,7 +163,13 @@ METHODS = [
         "nra_loss",
         "losses",
         _labels,
-        [{}, {"alpha": 1.0}, {"alpha": 2.5}, {"detach_range": True, "eps": 1e-2}],
+        [
+            {},
+            {"alpha": 1.0},
+            {"alpha": 2.5},
+            {"detach_range": True, "eps": 1e-2},
+            {"sharpness": 6.0},
+        ],
     ),
     Method(
         "magnet_loss",
@@ -180,6 +186,9 @@ METHODS = [
             {"reduction": "sum", "margin": 3.0},
             {"reduction": "mean"},
             {"reduction": "mean_active", "squared": False},
+            {"distance": "cosine"},
+            {"distance": "manhattan", "margin": 4.0},
+            {"distance": "hyperbolic", "margin": 4.0},
         ],
     ),
     Method(
@@ -195,6 +204,8 @@ METHODS = [
             {"mining": "batch_hard", "margin": 0.2},
             {"mining": "batch_hard", "squared": False},
             {"mining": "disjoint", "margin": 0.3},
+            {"distance": "dot"},
+            {"distance": "hyperbolic", "mining": "semi_hard"},
         ],
     ),
     Method(
@@ -230,10 +241,17 @@ METHODS = [
             {},
             {"beta": 10.0, "mining_margin": None},
             {"mining_margin": 0.5, "alpha": 5.0, "base": 0.2},
+            {"distance": "euclidean", "base": -1.0, "beta": 5.0},
         ],
     ),
     Method("circle_loss", "losses", _labels, [{}, {"scale": 16.0, "margin": 0.4}]),
-    Method("margin_loss", "losses", _triplets, [{}, {"margin": 0.5, "boundary": 0.8}]),
+    Method(
+        "margin_loss",
+        "losses",
+        _triplets,
+        [{}, {"margin": 0.5, "boundary": 0.8}, {"distance": "cosine"}],
+    ),
+    Method("nca_loss", "losses", _labels, [{}, {"distance": "cosine"}, {"distance": "euclidean"}]),
     Method(
         "hdc_loss",
         "losses",
@@ -334,12 +352,15 @@ def is_reduction(parameter: inspect.Parameter) -> bool:
     return parameter.name == "reduction" and parameter.default == "mean"
 
 
-# What losses of pairs and triplets are compared on: test_references.py tries it.
-COMPARED = {"reference", "reference_labels", "includes_batch", "pairs", "triplets"}
+# What losses of pairs and triplets are compared on: test_references.py tries it. Weights and other
+# options of samples, which all losses take: test_samples.py.
+COMPARED = {"reference", "reference_labels", "includes_batch", "pairs", "triplets", "weights"}
 
 
 def is_compared(parameter: inspect.Parameter) -> bool:
-    """Whether it is of the reference or the chosen pairs, which many losses share."""
+    """Whether it is of the reference, the chosen pairs or the samples, which many losses share."""
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return parameter.name in ("samples", "labeled")
     return parameter.kind is parameter.KEYWORD_ONLY and parameter.name in COMPARED
 
 

@@ -204,7 +204,12 @@ def histogram_loss(c: Comparisons, *, bins: int = 101) -> Tensor:
 
 
 def nra_loss(
-    c: Comparisons, *, alpha: float = 4.0, eps: float = 1e-4, detach_range: bool = False
+    c: Comparisons,
+    *,
+    alpha: float = 4.0,
+    eps: float = 1e-4,
+    detach_range: bool = False,
+    sharpness: float | None = None,
 ) -> Tensor:
     total = c.zero
     for i in c.anchors:
@@ -221,11 +226,19 @@ def nra_loss(
         high = extreme(c.compared[i], loops.first_largest)
         if detach_range:
             low, high = low.detach(), high.detach()
+
+        def soft(rows: list[int], sharpness: float, i: int = i) -> Tensor:
+            to = {j: c.distance(i, j) for j in c.compared[i]}
+            unit = loops.sum_of(list(to.values())) / len(to)
+            return unit * loops.log_exp_mean(torch.stack([to[j] / unit for j in rows]), sharpness)
+
         if c.positives[i]:
             far = extreme(c.positives[i], loops.first_largest)
+            far = far if sharpness is None else soft(c.positives[i], sharpness)
             total = total - torch.log(1 - loops.rank_weight(far, low, high, alpha) + eps)
         if c.negatives[i]:
             near = extreme(c.negatives[i], loops.first_smallest)
+            near = near if sharpness is None else soft(c.negatives[i], -sharpness)
             total = total - torch.log(loops.rank_weight(near, low, high, alpha) + eps)
     return total / len(c.anchors)
 
@@ -276,6 +289,41 @@ def smooth_ap_loss(c: Comparisons, *, temperature: float = 0.01) -> Tensor:
         ]
         if terms:
             total = total + 1 - sum_of(terms) / len(terms)
+    return total / len(c.anchors)
+
+
+def roadmap_loss(
+    c: Comparisons,
+    *,
+    temperature: float = 0.01,
+    threshold: float = 0.05,
+    slope: float = 100.0,
+    positive_margin: float = 0.9,
+    negative_margin: float = 0.6,
+    calibration: float = 0.5,
+) -> Tensor:
+    """Gaps of less than 1e-6 are none."""
+    total = c.zero
+    for i in c.anchors:
+        s = {j: c.cosine(i, j) for j in c.compared[i]}
+        precisions = []
+        for p in c.positives[i]:
+            rank = 1 + sum(s[q].item() - s[p].item() > 1e-6 for q in c.positives[i])
+            wrong = c.zero
+            for n in c.negatives[i]:
+                gap = s[n] - s[p]
+                if gap.item() > threshold + 1e-6:
+                    top = 0.5 + 1 / (1 + math.exp(-threshold / temperature))
+                    wrong = wrong + slope * (gap - threshold) + top
+                else:
+                    step = torch.sigmoid(gap / temperature)
+                    wrong = wrong + (step + 0.5 if gap.item() > 1e-6 else step)
+            precisions.append(rank / (rank + wrong))
+        if precisions:
+            total = total + (1 - calibration) * (1 - mean_of(precisions, c.zero))
+        pull = mean_of([hinge(positive_margin - s[p]) for p in c.positives[i]], c.zero)
+        push = mean_of([hinge(s[n] - negative_margin) for n in c.negatives[i]], c.zero)
+        total = total + calibration * (pull + push)
     return total / len(c.anchors)
 
 

@@ -46,11 +46,14 @@ def picture(row: int = 20, kind: str = "png") -> bytes:
 def running(
     model: EmbeddingModel, settings: ServerSettings | None = None, **options: Any
 ) -> Iterator[str]:
-    """The address of a server of this model."""
+    """The address of a server of this model; at the end every response is one of its OpenAPI."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         app = make_app(model, settings)
-        config = uvicorn.Config(app, log_level="critical", server_header=False, **options)
+        seen: set[Response] = set()
+        config = uvicorn.Config(
+            _noting(app, seen), log_level="critical", server_header=False, **options
+        )
         server = uvicorn.Server(config)
         worker = threading.Thread(target=server.run, args=([listener],), daemon=True)
         worker.start()
@@ -62,6 +65,36 @@ def running(
         finally:
             server.should_exit = True
             worker.join(20)
+        assert not (unknown := [each for each in seen if not _described(app, each)]), unknown
+
+
+Response = tuple[str, str, int, str]  # method, route, status, content type
+
+
+def _noting(app: Any, seen: set[Response]) -> Any:
+    """The app; what its routes answer is added to `seen`."""
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        async def noted(message: Any) -> None:
+            if message["type"] == "http.response.start" and "route" in scope:
+                kind = dict(message["headers"]).get(b"content-type", b"").decode()
+                path = getattr(scope["route"], "path_format", "")
+                seen.add((scope["method"].lower(), path, message["status"], kind))
+            await send(message)
+
+        await app(scope, receive, noted)
+
+    return noting
+
+
+def _described(app: Any, response: Response) -> bool:
+    """Whether the app's OpenAPI has this status and content type; a page or a 405 needs not be."""
+    method, path, status, kind = response
+    route = app.openapi()["paths"].get(path)
+    if route is None or status == 405:
+        return True
+    found = route[method]["responses"].get(str(status))
+    return found is not None and kind in found["content"]
 
 
 def upload(base: str, data: bytes, path: str = "/api/search", **fields: Any) -> httpx.Response:

@@ -12,9 +12,34 @@ from kinspace.recipes import Recipe, read_recipe, with_changes
 from kinspace.recipes.overrides import fit_batch_size, with_batch_size
 from kinspace.samplers import SAMPLERS
 from kinspace.training.components import warm_start_recipe
-from kinspace.training.data_parts import split_names
+from kinspace.training.data_parts import split_for, split_names
 from kinspace.training.run_folder import read_checkpoint
 from small_trainings import losses, net, pictures, trained, trained_net, vectors
+
+
+@pytest.mark.parametrize(
+    ("parts", "standard", "split"),
+    [
+        (None, True, "zero_shot"),
+        (None, False, "random_classes"),
+        ("tttt....", True, "zero_shot"),  # the first half trains anyway
+        ("ttttt...", True, "official"),
+        ("t.t.t.t.", True, "official"),
+        ("t.t.t.t.", False, "random_classes"),
+        ("mmmmmmmm", True, "zero_shot"),  # every class is in both parts
+    ],
+)
+def test_auto_takes_official_classes_for_the_test_where_they_are_others(
+    parts: str | None, standard: bool, split: str
+) -> None:
+    data, names = pictures(each=2), None
+    if parts is not None:
+        of = {"t": ("train", "train"), ".": ("query", "gallery"), "m": ("train", "test")}
+        names = tuple(
+            of[parts[label]][place % 2] for place, label in enumerate(data.labels.tolist())
+        )
+    data = replace(data, parts=names, standard=standard)
+    assert split_for(data, "auto") == split
 
 
 @pytest.mark.parametrize(

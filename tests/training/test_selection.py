@@ -14,9 +14,10 @@ from kinspace.data import Dataset, from_arrays
 from kinspace.models import DEFAULT_BACKBONE
 from kinspace.recipes import read_recipe, with_changes
 from kinspace.run import Run, open_run
+from kinspace.training.candidates import Candidate, Point, better
 from kinspace.training.components import choose_backbone, make_model
 from kinspace.training.frozen import freeze
-from kinspace.training.selection import Candidate, Point, Selection, better, fresh_model
+from kinspace.training.trials import Trials, fresh_model
 from small_trainings import NET, OPTIONS, pictures, trained, vectors
 from training_commands import run_here
 
@@ -112,16 +113,16 @@ def test_an_interrupted_search_goes_on_with_what_it_has_tried(
     files = sorted((whole.folder / "selection").iterdir())
     assert len(files) > 2
     tried: list[str] = []
-    original = Selection._try
+    original = Trials.score
 
-    def interrupted(self: Selection, name: str, *rest: Any) -> Candidate:
+    def interrupted(self: Trials, name: str, *rest: Any, **lengths: int) -> Candidate:
         if len(tried) == 2:
             raise KeyboardInterrupt
         tried.append(name)
-        return original(self, name, *rest)
+        return original(self, name, *rest, **lengths)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Selection, "_try", interrupted)
+        patch.setattr(Trials, "score", interrupted)
         with pytest.raises(KeyboardInterrupt):
             searched(tmp_path / "parts")
     parts = open_run(tmp_path / "parts")

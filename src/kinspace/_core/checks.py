@@ -20,6 +20,7 @@ from kinspace._core.tensor_ops import is_traced
 
 __all__ = [
     "Number",
+    "brief",
     "choice",
     "class_vector",
     "first_few",
@@ -64,7 +65,7 @@ def vectors(name: str, value: Tensor) -> Tensor:
 
 def labels(
     embeddings: Tensor,
-    value: Tensor,
+    value: Any,
     num_classes: int | None = None,
     *,
     name: str = "labels",
@@ -249,6 +250,16 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     ('1 class', '2,000 pictures')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def brief(error: BaseException, most: int = 300) -> str:
+    r"""What an error of another library says, in a line: it may quote a file at length.
+
+    >>> brief(ValueError("a\nb" + 1000 * "x"), most=8)
+    'a bxxxxx...'
+    """
+    text = " ".join(str(error).split())
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def first_few(names: Sequence[str], most: int = 5) -> str:

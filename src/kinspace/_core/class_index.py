@@ -61,6 +61,12 @@ class ClassIndex:
         """How many ordered pairs there are of a sample and another one."""
         return len(self.labels) * (len(self.others) - int(self.excludes_itself))
 
+    grades = None  # all positives count alike
+
+    def joins(self, first: Tensor, second: Tensor) -> Tensor:
+        """Whether listed pairs of a sample and another one are of one class."""
+        return self.labels[first] == self.others[second]
+
     @property
     def same(self) -> Tensor:
         """Mask (batch, batch) of pairs of one class, each sample with itself among them."""

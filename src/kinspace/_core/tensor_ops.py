@@ -23,6 +23,7 @@ __all__ = [
     "kth_largest",
     "log1p_sum_exp",
     "log_sum_exp",
+    "or_one",
     "reduce",
     "upcast_half",
     "zero_with_grad",
@@ -85,15 +86,28 @@ def upcast_half(value: T) -> T | Tensor:
     return value
 
 
-def reduce(terms: Tensor, reduction: str, count: Tensor | int | None = None) -> Tensor:
+def reduce(
+    terms: Tensor,
+    reduction: str,
+    count: Tensor | int | None = None,
+    *,
+    weights: Tensor | None = None,
+) -> Tensor:
     """The mean or the sum of the terms (batch,), or with "none" the terms themselves.
 
     count: what the mean divides by, at least 1; the number of terms where it is left out.
+    weights: what each term is multiplied by, (batch,); the mean then divides by their sum.
 
     >>> import torch
     >>> reduce(torch.tensor([1.0, 2.0]), "mean"), reduce(torch.tensor([1.0, 2.0]), "mean", count=1)
     (tensor(1.5000), tensor(3.))
+    >>> reduce(torch.tensor([1.0, 2.0]), "mean", weights=torch.tensor([3.0, 1.0]))
+    tensor(1.2500)
     """
+    if weights is not None:
+        terms = weights * terms
+        if reduction == "mean":
+            return terms.sum() / or_one(weights.sum())
     if reduction == "none":
         return terms
     if reduction == "sum":
@@ -101,6 +115,16 @@ def reduce(terms: Tensor, reduction: str, count: Tensor | int | None = None) -> 
     if count is None:
         return terms.mean()
     return terms.sum() / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
+
+
+def or_one(totals: Tensor) -> Tensor:
+    """Sums of weights to divide by: 1 where they are 0.
+
+    >>> import torch
+    >>> or_one(torch.tensor([0.75, 0.0, 3.0]))
+    tensor([0.7500, 1.0000, 3.0000])
+    """
+    return totals.masked_fill(totals == 0, 1)
 
 
 def zero_with_grad(*tensors: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Each command parses its options, calls one public Python function and prints wha
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from importlib import import_module
@@ -27,6 +28,7 @@ EXIT_CODES = (
 # first line.
 COMMANDS = {
     "add": "Add pictures to a gallery, of new classes too, without training.",
+    "benchmark": "Compare a loss of yours with those of kinspace, all under the same budget.",
     "check": "Check every picture of a data set and list the problems.",
     "compare": "Compare runs: means over seeds and significance tests.",
     "demo": "Train on built-in drawings of moths, and serve the page to search them.",
@@ -73,8 +75,14 @@ def load_command(name: str) -> Any:
     module = name.replace("-", "_")
     function = getattr(import_module(f"kinspace.cli.{module}"), f"{module}_command")
     single = typer.Typer(add_completion=False)
-    single.command(name, epilog=EXIT_CODES)(function)
+    single.command(name, help=_paragraphs(function), epilog=EXIT_CODES)(function)
     return get_command(single)
+
+
+def _paragraphs(function: Any) -> str:
+    """The docstring, a line a paragraph: the terminal decides where lines end."""
+    paragraphs = inspect.cleandoc(function.__doc__).split("\n\n")
+    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
 app = typer.Typer(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Data, Device, ImageBatch, IndexedRun, LoaderWorkers
+from kinspace.cli.options import AllowOutside, Data, Device, ImageBatch, IndexedRun, LoaderWorkers
 from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import (
     LabelColumn,
@@ -33,6 +33,7 @@ def add_command(  # noqa: PLR0913 - every option of the command is a parameter
     *,
     unlabeled: Unlabeled = False,
     path_column: PathColumn = None,
+    allow_outside: AllowOutside = False,
     label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
     batch: ImageBatch = 64,
@@ -54,6 +55,7 @@ def add_command(  # noqa: PLR0913 - every option of the command is a parameter
                 unlabeled=unlabeled or label is not None,
                 skip_bad=skip_bad,
                 columns=column_names(path_column, label_column),
+                allow_outside=allow_outside,
             )
             model = load(run, device)
             done = add_pictures(

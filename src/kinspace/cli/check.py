@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Data, Json
+from kinspace.cli.options import AllowOutside, Data, Json
 from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import LabelColumn, PathColumn, column_names
 
@@ -18,6 +18,7 @@ def check_command(
     data: Data,
     as_json: Json = False,
     path_column: PathColumn = None,
+    allow_outside: AllowOutside = False,
     label_column: LabelColumn = None,
     skip_duplicates: Annotated[
         bool, typer.Option("--skip-duplicates", help="Do not search for duplicates across classes.")
@@ -37,7 +38,9 @@ def check_command(
         from kinspace.data import load_dataset
         from kinspace.data.validation import check
 
-        dataset = load_dataset(data, columns=column_names(path_column, label_column))
+        dataset = load_dataset(
+            data, columns=column_names(path_column, label_column), allow_outside=allow_outside
+        )
         result = check(
             dataset,
             duplicates=not skip_duplicates,
@@ -50,7 +53,7 @@ def check_command(
         from rich.console import Console
 
         from kinspace.data.validation_report import check_table
-        from kinspace.run import DEFAULT_BACKBONE
+        from kinspace.models.backbones import DEFAULT_BACKBONE
 
         Console().print(check_table(result))
         use = f"train {data}" if dataset.labeled else f"serve {data} --backbone {DEFAULT_BACKBONE}"

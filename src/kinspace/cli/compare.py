@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, Json
+from kinspace.cli.options import AllowOutside, Device, Json
 from kinspace.cli.progress import print_next, progress
+from kinspace.cli.sources import trusted
 
 if TYPE_CHECKING:
     from kinspace.evaluation.comparison import Comparison
@@ -28,6 +29,7 @@ def compare_command(
         typer.Option("--out", "-o", file_okay=False, help="Folder for a page with figures."),
     ] = None,
     device: Device = None,
+    allow_outside: AllowOutside = False,
     as_json: Json = False,
 ) -> None:
     """Compare runs: means over seeds and significance tests.
@@ -38,7 +40,9 @@ def compare_command(
         from kinspace.evaluation import compare
         from kinspace.report import write_comparison
 
-        found = compare(runs, data, device=device, status=display.status)
+        found = compare(
+            runs, trusted(data, allow_outside=allow_outside), device=device, status=display.status
+        )
         page = None if out is None else write_comparison(found, out)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))

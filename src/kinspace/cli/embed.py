@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import DATA, Device, ImageBatch, LoaderWorkers
+from kinspace.cli.options import DATA, AllowOutside, Device, ImageBatch, LoaderWorkers
 from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import (
     BackboneOption,
@@ -34,6 +34,7 @@ def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
     weights: BackboneWeights = None,
     unlabeled: Unlabeled = False,
     path_column: PathColumn = None,
+    allow_outside: AllowOutside = False,
     label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
     shard: Annotated[
@@ -59,6 +60,7 @@ def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
             unlabeled=unlabeled,
             skip_bad=skip_bad,
             columns=column_names(path_column, label_column),
+            allow_outside=allow_outside,
         )
         table = embed_to_file(
             load(model, device, weights=weights),

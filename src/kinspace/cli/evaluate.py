@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, EvaluatedData, Json, Seed, Source
+from kinspace.cli.options import AllowOutside, Device, EvaluatedData, Json, Seed, Source
 from kinspace.cli.progress import print_next, progress
+from kinspace.cli.sources import trusted
 
 if TYPE_CHECKING:
     from kinspace.evaluation.summary import Evaluation
@@ -23,7 +24,7 @@ ROWS = {"model": "this model", "pixels": "raw pixels"}
 COLUMNS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "map")
 
 
-def evaluate_command(
+def evaluate_command(  # noqa: PLR0913 - every option of the command is a parameter
     source: Source,
     data: EvaluatedData = None,
     metric: Annotated[str, typer.Option(help="cosine or euclidean.")] = "cosine",
@@ -31,6 +32,7 @@ def evaluate_command(
         float, typer.Option(help="False match rate at which the verification threshold is set.")
     ] = 1e-3,
     seed: Seed = 0,
+    allow_outside: AllowOutside = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -43,7 +45,7 @@ def evaluate_command(
 
         found = evaluate(
             source,
-            data,
+            trusted(data, allow_outside=allow_outside),
             metric=metric,
             seed=seed,
             fmr=fmr,

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import RunFolder
+from kinspace.cli.options import AllowOutside, RunFolder
+from kinspace.cli.sources import trusted
 
 __all__ = ["export_command"]
 
@@ -23,6 +24,7 @@ def export_command(
     data: Annotated[
         str | None, typer.Option(help="Pictures to compare on. Default: the run's data.")
     ] = None,
+    allow_outside: AllowOutside = False,
 ) -> None:
     """Export a model to ONNX and compare it with PyTorch.
 
@@ -34,6 +36,6 @@ def export_command(
         from kinspace._core.checks import plural
         from kinspace.inference import export_run
 
-        done = export_run(run, file, data)
+        done = export_run(run, file, trusted(data, allow_outside=allow_outside))
     pictures = plural(done.pictures, "picture")
     typer.echo(f"{done.file}: within {done.difference:.1e} of PyTorch on {pictures}")

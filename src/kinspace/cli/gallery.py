@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, GalleryData, IndexedRun
+from kinspace.cli.options import AllowOutside, Device, GalleryData, IndexedRun
 from kinspace.cli.progress import print_next, progress
+from kinspace.cli.sources import trusted
 
 __all__ = ["gallery_command"]
 
@@ -17,6 +18,7 @@ __all__ = ["gallery_command"]
 def gallery_command(
     run: IndexedRun,
     data: GalleryData = None,
+    allow_outside: AllowOutside = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")] = Path("site"),
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbors of each picture.")] = 24,
     device: Device = None,
@@ -29,7 +31,13 @@ def gallery_command(
         from kinspace.server import write_site
 
         page = write_site(
-            run, out, data, k=k, device=device, status=display.print, progress=display.count
+            run,
+            out,
+            trusted(data, allow_outside=allow_outside),
+            k=k,
+            device=device,
+            status=display.print,
+            progress=display.count,
         )
     typer.echo(page)
     print_next(f"open {page} in a browser")

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import (
+    AllowOutside,
     Baselines,
     Cache,
     Data,
@@ -24,6 +25,7 @@ from kinspace.cli.options import (
     Workers,
     overrides,
 )
+from kinspace.cli.sources import trusted
 
 __all__ = ["hierarchy_command"]
 
@@ -42,6 +44,7 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
     device: Device = None,
     cache: Cache = "auto",
     workers: Workers = None,
+    allow_outside: AllowOutside = False,
     baselines: Baselines = True,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +58,7 @@ def hierarchy_command(  # noqa: PLR0913 - every option of the command is a param
         from kinspace.evaluation.hierarchy_recovery import recover_hierarchy
 
         found = recover_hierarchy(
-            data,
+            trusted(data, allow_outside=allow_outside),
             method=method,
             changes=overrides(changes, steps),
             out=out,

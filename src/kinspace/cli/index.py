@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, ImageBatch, LoaderWorkers, Strangers
+from kinspace.cli.options import AllowOutside, Device, ImageBatch, LoaderWorkers, Strangers
 from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import (
     BackboneOption,
@@ -43,6 +43,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     out: RunOut = None,
     unlabeled: Unlabeled = False,
     path_column: PathColumn = None,
+    allow_outside: AllowOutside = False,
     label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
     replace: Annotated[
@@ -118,6 +119,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 unlabeled=unlabeled,
                 columns=columns if backbone is not None else None,
                 skip_bad=skip_bad,
+                allow_outside=allow_outside,
                 device=device,
             )
             if rebuild:
@@ -128,7 +130,12 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 _print_gallery(model)
                 return
             pictures = data and load_pictures(
-                data, display, unlabeled=unlabeled, skip_bad=skip_bad, columns=columns
+                data,
+                display,
+                unlabeled=unlabeled,
+                skip_bad=skip_bad,
+                columns=columns,
+                allow_outside=allow_outside,
             )
             model = index_run(
                 run,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATA",
+    "AllowOutside",
     "Baselines",
     "BatchSize",
     "Cache",
@@ -122,6 +123,10 @@ Cache = Annotated[
 ]
 Baselines = Annotated[
     bool, typer.Option(help="Also evaluate raw pixels and the untrained backbone.")
+]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Let a table name pictures outside its folder."),
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out pictures that cannot be read.")

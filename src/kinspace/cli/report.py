@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, EvaluatedData, Seed
+from kinspace.cli.options import AllowOutside, Device, EvaluatedData, Seed
 from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import (
     BackboneOption,
@@ -16,6 +16,7 @@ from kinspace.cli.sources import (
     SkipBadPictures,
     Unlabeled,
     open_run_or_backbone,
+    trusted,
 )
 
 __all__ = ["report_command"]
@@ -36,6 +37,7 @@ def report_command(  # noqa: PLR0913 - every option of the command is a paramete
     weights: BackboneWeights = None,
     unlabeled: Unlabeled = False,
     skip_bad: SkipBadPictures = False,
+    allow_outside: AllowOutside = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", file_okay=False, help="Output folder. Default: RUN/report."),
@@ -62,11 +64,12 @@ def report_command(  # noqa: PLR0913 - every option of the command is a paramete
             weights=weights,
             unlabeled=unlabeled,
             skip_bad=skip_bad,
+            allow_outside=allow_outside,
             device=device,
         )
         page = write_report(
             run or source,
-            data,
+            trusted(data, allow_outside=allow_outside),
             out=out,
             checked=not skip_check,
             seed=seed,

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, IndexedRun, Json, Strangers
+from kinspace.cli.options import AllowOutside, Device, IndexedRun, Json, Strangers
 from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import LabelColumn, PathColumn, column_names
 
@@ -40,6 +40,7 @@ def search_command(  # noqa: PLR0913 - every option of the command is a paramete
         typer.Option("--out", "-o", help="With DATA, the file to write: .csv or .json."),
     ] = None,
     path_column: PathColumn = None,
+    allow_outside: AllowOutside = False,
     label_column: LabelColumn = None,
 ) -> None:
     """Search a gallery with a picture, or a folder of them, and classify the pictures.
@@ -61,6 +62,7 @@ def search_command(  # noqa: PLR0913 - every option of the command is a paramete
                 device=device,
                 as_json=as_json,
                 columns=columns,
+                allow_outside=allow_outside,
             )
             return
         model = load(run, device)
@@ -91,6 +93,7 @@ def search_many(  # noqa: PLR0913 - the options of the command
     device: str | None,
     as_json: bool,
     columns: dict[str, str] | None,
+    allow_outside: bool,
 ) -> None:
     """Search with all pictures of a data set; the results go to a file or the terminal."""
     from kinspace._core.atomic_files import write_atomically
@@ -106,7 +109,7 @@ def search_many(  # noqa: PLR0913 - the options of the command
         queries = (
             unlabeled(FilePictures([Path(data)]), name=data)
             if _is_picture(data)
-            else load_dataset(data, labeled=False, columns=columns)
+            else load_dataset(data, labeled=False, columns=columns, allow_outside=allow_outside)
         )
         model = load(run, device)
         results = list(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kinspace.cli.errors import user_errors
-from kinspace.cli.options import Device, GalleryData, ImageBatch
+from kinspace.cli.options import AllowOutside, Device, GalleryData, ImageBatch
 from kinspace.cli.progress import progress
 from kinspace.cli.sources import (
     BackboneOption,
@@ -39,6 +39,7 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     out: RunOut = None,
     unlabeled: Unlabeled = False,
     path_column: PathColumn = None,
+    allow_outside: AllowOutside = False,
     label_column: LabelColumn = None,
     skip_bad: SkipBadPictures = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -108,10 +109,14 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
                 unlabeled=unlabeled,
                 columns=columns if backbone is not None else None,
                 skip_bad=skip_bad,
+                allow_outside=allow_outside,
                 device=device,
             )
             pictures = data and load_dataset(
-                data, labeled=False if unlabeled else None, columns=columns
+                data,
+                labeled=False if unlabeled else None,
+                columns=columns,
+                allow_outside=allow_outside,
             )
             if backbone is not None:
                 display.print(f"run folder: {run.folder}")

@@ -25,6 +25,7 @@ __all__ = [
     "column_names",
     "load_pictures",
     "open_run_or_backbone",
+    "trusted",
 ]
 
 RunOrData = Annotated[
@@ -83,6 +84,15 @@ def column_names(path: str | None, label: str | None) -> dict[str, str] | None:
     return {name: column for name, column in given.items() if column is not None} or None
 
 
+def trusted(data: str | None, *, allow_outside: bool) -> Dataset | str | None:
+    """DATA as it is; with --allow-outside the data set, loaded with that permission."""
+    from kinspace.data import load_dataset
+
+    if data is None or not allow_outside:
+        return data
+    return load_dataset(data, allow_outside=True)
+
+
 def load_pictures(
     data: str,
     display: Display,
@@ -90,11 +100,17 @@ def load_pictures(
     unlabeled: bool,
     skip_bad: bool,
     columns: dict[str, str] | None = None,
+    allow_outside: bool = False,
 ) -> Dataset:
     """The data set; skip_bad: without the pictures that cannot be read, which are listed."""
     from kinspace.data import check, drop_unreadable, load_dataset
 
-    dataset = load_dataset(data, labeled=False if unlabeled else None, columns=columns)
+    dataset = load_dataset(
+        data,
+        labeled=False if unlabeled else None,
+        columns=columns,
+        allow_outside=allow_outside,
+    )
     if not skip_bad:
         return dataset
     display.status("checking the pictures")
@@ -113,6 +129,7 @@ def open_run_or_backbone(  # noqa: PLR0913 - the options that several commands s
     unlabeled: bool = False,
     columns: dict[str, str] | None = None,
     skip_bad: bool = False,
+    allow_outside: bool = False,
     device: str | None = None,
 ) -> Run:
     """The run in a folder; with a backbone the run of it and the pictures in `source`."""
@@ -132,6 +149,7 @@ def open_run_or_backbone(  # noqa: PLR0913 - the options that several commands s
         labeled=False if unlabeled else None,
         columns=columns,
         skip_bad=skip_bad,
+        allow_outside=allow_outside,
         device=device,
         status=display.status,
         progress=display.count,

@@ -12,6 +12,7 @@ from rich.table import Table
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import (
     DATA,
+    AllowOutside,
     Baselines,
     BatchSize,
     Cache,
@@ -101,6 +102,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         ),
     ] = None,
     skip_bad: SkipBad = False,
+    allow_outside: AllowOutside = False,
     baselines: Baselines = True,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the model with torch.compile.")
@@ -158,6 +160,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 log_every=log_every,
                 keep_every=keep_every,
                 skip_bad=skip_bad,
+                allow_outside=allow_outside,
                 baselines=baselines,
                 compile=compiled,
                 tensorboard=tensorboard,

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import (
+    AllowOutside,
     BatchSize,
     Cache,
     Data,
@@ -63,6 +64,7 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
     cache: Cache = "auto",
     workers: Workers = None,
     skip_bad: SkipBad = False,
+    allow_outside: AllowOutside = False,
     quiet: Quiet = False,
 ) -> None:
     """Search for the best values of a recipe's options.
@@ -89,6 +91,7 @@ def tune_command(  # noqa: PLR0913 - every option of the command is a parameter
             cache=cache,
             workers=workers,
             skip_bad=skip_bad,
+            allow_outside=allow_outside,
             quiet=quiet,
         )
     if is_main_process() and not quiet:

@@ -23,11 +23,13 @@ import torch
 from torch import Tensor
 
 from kinspace._core import checks
+from kinspace._core.vectors import squared_distances
 from kinspace.clustering.kmeans import class_kmeans, cluster_numbers
 
 __all__ = ["ClusterIndex", "nearest_impostors", "seed_probabilities"]
 
-STATE = ("clusters", "centers", "cluster_labels", "losses", "refreshes")
+STATE = ("clusters", "centers", "cluster_labels", "losses", "refreshes", "disagreement")
+MOMENTUM = 0.9  # of the running disagreement
 
 
 def nearest_impostors(centers: Tensor, cluster_labels: Tensor, seed: int, m: int) -> Tensor:
@@ -121,6 +123,7 @@ class ClusterIndex:
         self.iterations = iterations
         self.restarts = restarts
         self.refreshes = 0
+        self.disagreement = 0.0
         self.losses = torch.empty(0, dtype=torch.float64)  # NaN: not seen yet
         none = torch.empty(0, dtype=torch.long)
         self._place(none, torch.empty(0, 0), none)
@@ -145,6 +148,28 @@ class ClusterIndex:
         if not self.refreshes:
             self.losses = torch.full((len(embeddings),), math.nan, dtype=torch.float64)
         self.refreshes += 1
+        self.disagreement = 0.0
+
+    def compare(self, samples: Tensor, embeddings: Tensor) -> float:
+        """Take a batch into `disagreement`, and return it.
+
+        It is the share of samples that are nearer to another cluster of their class than to their
+        own, a running mean over the batches since the last refresh, from 0.
+
+        >>> index = ClusterIndex(2)
+        >>> index.refresh(torch.tensor([[0.0], [1.0], [8.0], [9.0]]), torch.tensor([3, 3, 3, 3]))
+        >>> index.compare(torch.tensor([0, 3]), torch.tensor([[7.0], [8.5]]))
+        0.05
+        """
+        clusters = self.clusters[samples.to(self.clusters.device)]
+        vectors = embeddings.detach().to(self.centers)
+        squares = squared_distances(vectors, self.centers)  # (batch, clusters)
+        foreign = self.cluster_labels != self.cluster_labels[clusters][:, None]
+        nearest = squares.masked_fill(foreign, math.inf).min(1).values
+        own = squares.gather(1, clusters[:, None])[:, 0]
+        share = float((own > nearest).double().mean())
+        self.disagreement = MOMENTUM * self.disagreement + (1 - MOMENTUM) * share
+        return self.disagreement
 
     def _place(self, clusters: Tensor, centers: Tensor, cluster_labels: Tensor) -> None:
         self.clusters, self.centers, self.cluster_labels = clusters, centers, cluster_labels
@@ -204,3 +229,4 @@ class ClusterIndex:
         self._place(state["clusters"], state["centers"], state["cluster_labels"])
         self.losses = state["losses"].cpu().clone()
         self.refreshes = int(state["refreshes"])
+        self.disagreement = float(state["disagreement"])

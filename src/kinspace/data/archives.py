@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from kinspace._core.checks import first_few
+from kinspace._core.checks import brief, first_few
 from kinspace.data.csv_table import Table, read_table, require_files, table_dataset
 from kinspace.data.dataset import Dataset, from_names, unlabeled
 from kinspace.data.folder import find_layout, is_ignored, part_name, require_utf8
@@ -60,7 +60,9 @@ class ArchivePictures:
             archive, infos = self._open_here()
             data = read_member(archive, infos.get(member, member))
         except _UNREADABLE as error:
-            raise UnreadablePicture(self.name(index), f"cannot be unpacked: {error}") from None
+            raise UnreadablePicture(
+                self.name(index), f"cannot be unpacked: {brief(error)}"
+            ) from None
         return decode(io.BytesIO(data), self.name(index))
 
     def stamp(self, index: int) -> object:
@@ -155,7 +157,7 @@ def from_archive(
                 return _from_table(archive, tables[0], table, members)
     except _BROKEN as error:
         raise ValueError(
-            f"{archive}: expected a zip or tar archive, got one that cannot be read: {error}"
+            f"{archive}: expected a zip or tar archive, got one that cannot be read: {brief(error)}"
         ) from None
     if tables:
         raise ValueError(

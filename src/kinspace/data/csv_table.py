@@ -1,6 +1,6 @@
 """Pictures listed in a CSV or TSV table.
 
-    path                 of the picture, relative to the table's folder
+    path                 of the picture, relative to the table's folder and in it
     label                its class; without this column the data set has no classes
     split   (optional)   its official part: train, val, test
     role    (optional)   query or gallery, for pictures of the test part
@@ -18,6 +18,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,12 +65,15 @@ def from_table(
     attributes: Sequence[str] | None = None,
     labeled: bool | None = None,
     columns: Mapping[str, str] | None = None,
+    allow_outside: bool = False,
 ) -> Dataset:
     r"""The pictures listed in a table; see the module for its columns.
 
     attributes: the columns to take as attributes; by default all that are not path, label, split
     or role. labeled: False: the column label is not read; True: it has to be there. columns: the
     names of the columns path and label in this table, {"path": "file", "label": "breed"}.
+    allow_outside: the pictures may be outside the table's folder, which a table from somebody else
+    could use to name any file; links in the folder are followed in any case.
 
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image
@@ -90,6 +94,8 @@ def from_table(
         raw, where=str(file), attributes=attributes, labeled=labeled, columns=columns
     )
     paths = [file.parent / path for path in table.paths]
+    if not allow_outside:
+        _require_inside(paths, file)
     require_files([str(path) for path in paths if not _is_there(path)], len(paths), str(file))
     return table_dataset(table, FilePictures(paths, root=file.parent), name=file.stem)
 
@@ -137,6 +143,22 @@ def read_table(
         _parts(cells, where),
         parse_attributes({name: cells[name] for name in extra}, where=where),
     )
+
+
+def _require_inside(paths: Sequence[Path], file: Path) -> None:
+    """Raise an error if pictures of a table are outside its folder."""
+    folder = os.path.join(os.path.abspath(file.parent), "")  # noqa: PTH100, PTH118 - links stay
+    outside = [
+        str(path)
+        for path in paths
+        if not os.path.abspath(path).startswith(folder)  # noqa: PTH100
+    ]
+    if outside:
+        raise ValueError(
+            f"{file}: expected pictures in the table's folder, got {len(outside)} of {len(paths)} "
+            f"outside: {first_few(outside)}; move the table to a folder above them, or trust it: "
+            "--allow-outside (in Python allow_outside=True)"
+        )
 
 
 def require_files(missing: Sequence[str], count: int, where: str) -> None:

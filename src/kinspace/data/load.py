@@ -26,6 +26,7 @@ def load_dataset(
     *,
     labeled: bool | None = None,
     columns: Mapping[str, str] | None = None,
+    allow_outside: bool = False,
 ) -> Dataset:
     """Load a data set by its name or path, or wrap one that is loaded.
 
@@ -39,7 +40,8 @@ def load_dataset(
 
     labeled: False: without classes, so that folders may be nested in any way; None: a folder whose
     pictures all lie directly in it, and a table of paths alone, have no classes. columns: the
-    columns of a table that are path and label, {"path": "file", "label": "breed"}.
+    columns of a table that are path and label, {"path": "file", "label": "breed"}. allow_outside:
+    a table may name pictures outside its folder.
 
     >>> len(load_dataset("digits"))
     1797
@@ -48,7 +50,7 @@ def load_dataset(
     ValueError: cannot open 'digit': no such file or folder; did you mean 'digits'? expected ...
     """
     if isinstance(source, (str, os.PathLike)):
-        found = _from_name(os.fspath(source), labeled, columns)
+        found = _from_name(os.fspath(source), labeled, columns, allow_outside=allow_outside)
     elif isinstance(source, Dataset):
         found = source
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
@@ -63,7 +65,9 @@ def load_dataset(
     )
 
 
-def _from_name(text: str, labeled: bool | None, columns: Mapping[str, str] | None) -> Dataset:
+def _from_name(
+    text: str, labeled: bool | None, columns: Mapping[str, str] | None, *, allow_outside: bool
+) -> Dataset:
     path = _expanded(text)
     if columns and not path.is_file():
         raise ValueError(f"columns: expected with a table, got them with {text!r}")
@@ -72,7 +76,7 @@ def _from_name(text: str, labeled: bool | None, columns: Mapping[str, str] | Non
     if path.is_dir():
         return from_folder(path, labeled=labeled)
     if path.exists():
-        return _from_file(path, labeled, columns)
+        return _from_file(path, labeled, columns, allow_outside=allow_outside)
     standard = _standard_sets()
     name, colon, folder = text.partition(":")
     if colon and (name in standard or _expanded(folder).is_dir()):
@@ -102,11 +106,13 @@ def _built_in(text: str) -> Dataset:
     return BUILT_IN_SETS[name]()
 
 
-def _from_file(path: Path, labeled: bool | None, columns: Mapping[str, str] | None) -> Dataset:
+def _from_file(
+    path: Path, labeled: bool | None, columns: Mapping[str, str] | None, *, allow_outside: bool
+) -> Dataset:
     if not path.is_file():  # a device or a pipe never ends
         raise ValueError(f"cannot open {str(path)!r}: got no regular file; expected {EXPECTED}")
     if path.suffix.lower() in (".csv", ".tsv"):
-        return from_table(path, labeled=labeled, columns=columns)
+        return from_table(path, labeled=labeled, columns=columns, allow_outside=allow_outside)
     try:
         archive = is_archive(path)
     except OSError as error:

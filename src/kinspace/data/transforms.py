@@ -39,10 +39,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor, nn
 
 from kinspace._core import checks
+from kinspace._core.picture import Square
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2
@@ -65,7 +65,6 @@ __all__ = [
 ]
 
 FITS = ("squash", "short", "long")
-GRAY = (124, 116, 104)  # beside a picture that does not fill the square: ImageNet's mean
 
 
 class Normalization(NamedTuple):
@@ -150,43 +149,6 @@ class TransformSettings:
                 f"choose from: {', '.join(known)}"
             )
         return cls(**values)
-
-
-@dataclass(frozen=True)
-class Square:
-    """Makes a picture a square: the part of the transforms that is not random.
-
-    >>> Square(256, "long")(Image.new("RGB", (400, 300))).size
-    (256, 256)
-    """
-
-    resize: int
-    fit: str = "squash"
-
-    def __call__(self, picture: Image.Image) -> Image.Image:
-        """The RGB picture as a square of `resize` pixels."""
-        side = (self.resize, self.resize)
-        if self.fit == "long":
-            return self._padded(picture)
-        if self.fit == "short":
-            # cropped first: the whole of a 1 x 5000 strip at 256 pixels would fill the memory
-            picture = _middle(picture)
-        return picture.resize(side, Image.Resampling.BILINEAR)
-
-    def _padded(self, picture: Image.Image) -> Image.Image:
-        factor = self.resize / max(picture.size)
-        width, height = (max(1, round(edge * factor)) for edge in picture.size)
-        square = Image.new("RGB", (self.resize, self.resize), GRAY)
-        small = picture.resize((width, height), Image.Resampling.BILINEAR)
-        square.paste(small, ((self.resize - width) // 2, (self.resize - height) // 2))
-        return square
-
-
-def _middle(picture: Image.Image) -> Image.Image:
-    """The square in the middle, as large as fits."""
-    side = min(picture.size)
-    left, top = (round((edge - side) / 2) for edge in picture.size)
-    return picture.crop((left, top, left + side, top + side))
 
 
 def train_transform(settings: TransformSettings | None = None) -> v2.Compose:

@@ -11,6 +11,7 @@ are loaded when they are first used, because they need `kinspace.training` and t
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kinspace.evaluation.accumulated import RetrievalMetrics
 from kinspace.evaluation.classification import (
     confusion_counts,
     error_rate,
@@ -41,10 +42,12 @@ from kinspace.evaluation.geometry import (
     spectrum,
     uniformity,
 )
+from kinspace.evaluation.graded import graded_metrics, graded_scores
 from kinspace.evaluation.open_set import open_set_metrics, open_set_threshold
 from kinspace.evaluation.retrieval import (
     QueryScores,
     Retrieval,
+    cumulative_match,
     recall_at_k,
     retrieval_metrics,
 )
@@ -72,6 +75,7 @@ __all__ = [
     "HiddenGroups",
     "QueryScores",
     "Retrieval",
+    "RetrievalMetrics",
     "Roc",
     "SuspectLabel",
     "alignment",
@@ -85,9 +89,12 @@ __all__ = [
     "compare_seeds",
     "confused_classes",
     "confusion_counts",
+    "cumulative_match",
     "error_rate",
     "evaluate",
     "evaluate_threshold",
+    "graded_metrics",
+    "graded_scores",
     "hidden_groups",
     "knc_predict",
     "knc_scores",

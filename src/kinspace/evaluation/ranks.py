@@ -49,7 +49,9 @@ class _Layout:
     itself: Tensor  # (queries,) own position in the gallery, -1 without
 
 
-def _layout(wanted: Tensor, labels: Tensor, gallery_labels: Tensor, itself: bool) -> _Layout:
+def _layout(
+    wanted: Tensor, labels: Tensor, gallery_labels: Tensor, itself: Tensor | None
+) -> _Layout:
     count = int(torch.maximum(labels.max(), gallery_labels.max())) + 1
     sizes = gallery_labels.bincount(minlength=count)
     by_size = sizes.argsort(stable=True)
@@ -61,10 +63,11 @@ def _layout(wanted: Tensor, labels: Tensor, gallery_labels: Tensor, itself: bool
     classes = labels[queries]
     first = (ends - sizes[by_size])[place[classes]]
     own = torch.full_like(queries, -1)
-    if itself:
+    if itself is not None:
         places = torch.empty_like(gallery)
         places[gallery] = torch.arange(len(gallery), device=gallery.device)
-        own = places[queries]
+        rows = itself[queries]
+        own = torch.where(rows >= 0, places[rows.clamp(min=0)], own)
     return _Layout(queries, gallery, first, sizes[classes], own)
 
 
@@ -74,13 +77,15 @@ def match_ranks(
     gallery: tuple[Tensor, Tensor] | None = None,
     *,
     metric: str = "cosine",
+    itself: Tensor | None = None,
     queries: range | None = None,
     block: int | None = None,
 ) -> Iterator[Ranked]:
     """The ranks of the matches of each query, some queries at a time, in no particular order.
 
-    labels: 0, 1, ...; gallery: its vectors and labels, by default the other vectors; queries: the
-    rows to rank for, by default all; block: rows and columns of a table of similarities.
+    labels: 0, 1, ...; gallery: its vectors and labels, by default the other vectors; itself: the
+    row of each query in the gallery, which is left out, -1 without; queries: the rows to rank for,
+    by default all; block: rows and columns of a table of similarities.
 
     >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
     >>> [ranked] = match_ranks(x, torch.tensor([0, 0, 1]))
@@ -92,7 +97,8 @@ def match_ranks(
     if not len(chosen):
         return
     wanted = torch.arange(chosen.start, chosen.stop, device=vectors.device)
-    layout = _layout(wanted, labels, other_labels, gallery is None)
+    own = torch.arange(len(vectors), device=vectors.device) if gallery is None else itself
+    layout = _layout(wanted, labels, other_labels, own)
     vectors, others = in_range(vectors, others)
     space = Space(metric, others)
     rows = space.rows(others[layout.gallery])

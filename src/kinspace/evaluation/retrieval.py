@@ -8,6 +8,15 @@ With the ranks r_1 < r_2 < ... < r_R of the R items of the query's class (its ma
     map@r         1/R sum_{i: r_i <= R} i / r_i          over queries with a match
     r_precision   |{i: r_i <= R}| / R                    over queries with a match
 
+and by option (`more`)
+
+    mrr           1 / r_1                                over queries with a match
+    map@k         1/min(R, k) sum_{i: r_i <= k} i / r_i  over queries with a match
+    ndcg@k        sum_{i: r_i <= k} 1 / log2(1 + r_i) / sum_{i <= min(R, k)} 1 / log2(1 + i)
+    ndcg          the same over all ranks
+
+The cumulative match characteristic at k is recall@k (`cumulative_match`: the whole curve).
+
 Items as similar as another have the lower rank if they have the lower index. MAP@R and R-precision
 as in Musgrave et al., A metric learning reality check, ECCV 2020. `kinspace.evaluation.ranks` finds
 the ranks without sorting.
@@ -39,8 +48,10 @@ from kinspace.evaluation.similarity import (
 )
 
 __all__ = [
+    "MORE",
     "QueryScores",
     "Retrieval",
+    "cumulative_match",
     "queries_of",
     "recall_at_k",
     "retrieval_by_roles",
@@ -48,6 +59,7 @@ __all__ = [
 ]
 
 KS = (1, 2, 4, 8)
+MORE = ("mrr", "map@k", "ndcg@k", "ndcg")  # computed where they are asked for
 MATCHED = ("map", "map@r", "r_precision")  # not defined for a query without a match: NaN
 
 
@@ -115,7 +127,8 @@ class Retrieval:
     """Queries and their gallery; `scores` ranks the gallery for all queries or a range of them.
 
     device: where to compute, by default where the vectors are. Without a gallery each vector is
-    searched among the others.
+    searched among the others. rows_in_gallery: for queries that are in the gallery too the row of
+    each there, which is left out of its own ranking; -1 for a query that is not in it.
     """
 
     def __init__(
@@ -126,6 +139,7 @@ class Retrieval:
         metric: str = "cosine",
         gallery: Vectors | None = None,
         gallery_labels: Labels = None,
+        rows_in_gallery: Labels = None,
         device: str | torch.device | None = None,
     ) -> None:
         self.metric = checks.choice("metric", metric, METRICS)
@@ -133,9 +147,14 @@ class Retrieval:
         own = labels_of(vectors, labels)
         place = self.vectors.device
         self.gallery: tuple[Tensor, Tensor] | None = None
+        self.itself: Tensor | None = None
         if gallery is None:
-            if gallery_labels is not None:
-                raise ValueError("gallery_labels: expected a gallery with them, got None")
+            for name, given in (
+                ("gallery_labels", gallery_labels),
+                ("rows_in_gallery", rows_in_gallery),
+            ):
+                if given is not None:
+                    raise ValueError(f"{name}: expected a gallery with them, got None")
             self.labels = class_numbers(own)[0].to(place)
             return
         others = vectors_of(gallery, device=place, name="gallery")
@@ -148,11 +167,22 @@ class Retrieval:
         numbers = class_numbers(own, theirs)
         self.labels = numbers[0].to(place)
         self.gallery = others, numbers[1].to(place)
+        if rows_in_gallery is not None:
+            self.itself = _own_rows(rows_in_gallery, self.labels, self.gallery[1])
 
     def scores(
-        self, ks: Sequence[int] = KS, *, queries: range | None = None, block: int | None = None
+        self,
+        ks: Sequence[int] = KS,
+        *,
+        more: Sequence[str] = (),
+        queries: range | None = None,
+        block: int | None = None,
     ) -> QueryScores:
-        """The scores of all queries, or of a range of them; block: rows compared at a time."""
+        """The scores of all queries, or of a range of them.
+
+        more: of `MORE`, beside the usual measures. block: rows compared at a time.
+        """
+        more = [checks.choice("more", name, MORE) for name in more]
         ks = [checks.integer("ks", int(k), at_least=1) for k in ks]
         wanted = range(len(self.vectors)) if queries is None else queries
         if wanted.step != 1 or wanted.start < 0 or wanted.stop > len(self.vectors):
@@ -162,26 +192,35 @@ class Retrieval:
         if block is not None:
             checks.integer("block", block, at_least=1)
         names = [f"{what}@{k}" for what in ("recall", "precision") for k in ks] + list(MATCHED)
+        names += _names_of(more, ks)
         place = self.vectors.device
         table = torch.zeros(len(names), len(wanted), dtype=torch.float64, device=place)
         matches = torch.zeros(len(wanted), dtype=torch.int64, device=place)
         for ranked in match_ranks(
-            self.vectors, self.labels, self.gallery, metric=self.metric, queries=wanted, block=block
+            self.vectors,
+            self.labels,
+            self.gallery,
+            metric=self.metric,
+            itself=self.itself,
+            queries=wanted,
+            block=block,
         ):
             rows = ranked.queries - wanted.start
-            table[:, rows] = _scores(ranked, ks)
+            found = _scores(ranked, ks)
+            table[:, rows] = torch.cat([found, *_more_scores(ranked, ks, more)])
             matches[rows] = ranked.matches
         return QueryScores(dict(zip(names, table, strict=True)), matches)
 
-    def shared_scores(self, ks: Sequence[int] = KS) -> QueryScores:
+    def shared_scores(self, ks: Sequence[int] = KS, *, more: Sequence[str] = ()) -> QueryScores:
         """The same scores, with the queries divided among the processes of the group.
 
         All processes must call it with the same vectors, and all get the scores of all queries.
         """
         if not (dist.is_available() and dist.is_initialized()):
-            return self.scores(ks)
+            return self.scores(ks, more=more)
         count, world, rank = len(self.vectors), dist.get_world_size(), dist.get_rank()
-        own = self.scores(ks, queries=range(count * rank // world, count * (rank + 1) // world))
+        share = range(count * rank // world, count * (rank + 1) // world)
+        own = self.scores(ks, more=more, queries=share)
         matches, *values = gather(own.matches, *own.values.values())
         return QueryScores(dict(zip(own.values, values, strict=True)), matches)
 
@@ -236,6 +275,99 @@ def _scores(ranked: Ranked, ks: Sequence[int]) -> Tensor:
     return torch.stack(rows)  # 0 / 0 matches is NaN: skipped
 
 
+def _own_rows(rows: Labels, labels: Tensor, gallery_labels: Tensor) -> Tensor:
+    """The row of each query in the gallery, checked."""
+    found = torch.as_tensor(rows, device=labels.device)
+    if found.shape != labels.shape or found.dtype.is_floating_point or found.dtype == torch.bool:
+        raise ValueError(
+            f"rows_in_gallery: expected whole numbers of shape ({len(labels)},), one for each "
+            f"query, got {found.dtype} of shape {tuple(found.shape)}"
+        )
+    found = found.long()
+    if bool(((found < -1) | (found >= len(gallery_labels))).any()):
+        raise ValueError(
+            f"rows_in_gallery: expected -1, or a row of the gallery below {len(gallery_labels)}, "
+            f"got {int(found.min())} .. {int(found.max())}"
+        )
+    inside = (found >= 0).nonzero()[:, 0]
+    other = inside[gallery_labels[found[inside]] != labels[inside]]
+    if len(other):
+        query = int(other[0])
+        raise ValueError(
+            f"rows_in_gallery: expected the row of the query itself, got row {int(found[query])} "
+            f"for query {query}, which has another label"
+        )
+    return found
+
+
+def _names_of(more: Sequence[str], ks: Sequence[int]) -> list[str]:
+    """The names of the further measures: one for each k, or one.
+
+    >>> _names_of(["mrr", "map@k"], [1, 5])
+    ['mrr', 'map@1', 'map@5']
+    """
+    return [
+        name.removesuffix("k") + str(k) if name.endswith("@k") else name
+        for name in more
+        for k in (ks if name.endswith("@k") else [0])
+    ]
+
+
+def _more_scores(ranked: Ranked, ks: Sequence[int], more: Sequence[str]) -> list[Tensor]:
+    """(measures, queries) of each of the further measures, in the order of `_names_of`."""
+    ranks, matches = ranked.ranks.double(), ranked.matches
+    if not more:
+        return []
+    if not ranks.shape[1]:  # no query here has a match
+        return [ranks.new_full((len(_names_of(more, ks)), len(ranks)), math.nan)]
+    real = ranks > 0
+    found = torch.arange(1, ranks.shape[1] + 1, device=ranks.device)
+    gains = torch.where(real, found / ranks.clamp(min=1), 0.0)
+    discounted = torch.where(real, 1 / torch.log2(1 + ranks.clamp(min=1)), 0.0)
+    ideal = (1 / torch.log2(1 + found.double())).cumsum(0)
+
+    def ndcg(k: int) -> Tensor:
+        most = matches.clamp(max=k)
+        total = (discounted * (ranks <= k)).cumsum(1)[:, -1]
+        return torch.where(most > 0, total / ideal[(most - 1).clamp(min=0)], math.nan)
+
+    def precision(k: int) -> Tensor:
+        return (gains * (ranks <= k)).cumsum(1)[:, -1] / matches.clamp(max=k)
+
+    rows = []
+    for name in more:
+        if name == "mrr":
+            rows.append(torch.where(real[:, 0], 1 / ranks[:, 0].clamp(min=1), math.nan))
+        elif name == "ndcg":
+            rows.append(ndcg(torch.iinfo(torch.int64).max))
+        else:
+            rows += [(precision if name == "map@k" else ndcg)(k) for k in ks]
+    return [torch.stack(rows)]
+
+
+def cumulative_match(
+    vectors: Vectors,
+    labels: Labels = None,
+    *,
+    ranks: int = 20,
+    metric: str = "cosine",
+    gallery: Vectors | None = None,
+    gallery_labels: Labels = None,
+) -> NDArray[np.float64]:
+    """The cumulative match characteristic: recall@1, recall@2, ... up to this rank, (ranks,).
+
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [0.9, 0.1]])
+    >>> cumulative_match(x, np.array([0, 1, 0]), ranks=2).round(3)
+    array([0.   , 0.667])
+    """
+    ks = range(1, checks.integer("ranks", ranks, at_least=1) + 1)
+    ranked = Retrieval(
+        vectors, labels, metric=metric, gallery=gallery, gallery_labels=gallery_labels
+    )
+    found = ranked.scores(tuple(ks)).summary()
+    return np.array([found[f"recall@{k}"] for k in ks])
+
+
 def recall_at_k(
     table_or_vectors: Vectors,
     labels: Labels = None,
@@ -256,7 +388,7 @@ def recall_at_k(
     return {int(k): found[f"recall@{int(k)}"] for k in ks}
 
 
-def retrieval_metrics(
+def retrieval_metrics(  # noqa: PLR0913 - typed keyword options
     vectors: Vectors,
     labels: Labels = None,
     *,
@@ -264,13 +396,17 @@ def retrieval_metrics(
     metric: str = "cosine",
     gallery: Vectors | None = None,
     gallery_labels: Labels = None,
+    rows_in_gallery: Labels = None,
+    more: Sequence[str] = (),
     device: str | torch.device | None = None,
 ) -> dict[str, float]:
     """All retrieval measures: recall@k and precision@k for each k, map, map@r, r_precision.
 
     Also the number of queries, and of those with no match, which map, map@r and r_precision skip
     (NaN if that leaves none). metric: "cosine" or "euclidean". gallery: where to search, by default
-    among the vectors themselves, each without itself.
+    among the vectors themselves, each without itself. rows_in_gallery: for queries that are part of
+    a larger gallery the row of each there, -1 for none; it is left out of its own ranking. more:
+    further measures, of "mrr", "map@k", "ndcg@k" and "ndcg".
 
     >>> x = np.array([[0.0], [1.0], [3.0], [3.5]])
     >>> found = retrieval_metrics(x, np.array([0, 0, 1, 0]), ks=(1,), metric="euclidean")
@@ -286,8 +422,9 @@ def retrieval_metrics(
             metric=metric,
             gallery=gallery,
             gallery_labels=gallery_labels,
+            rows_in_gallery=rows_in_gallery,
             device=device,
         )
-        .scores(ks)
+        .scores(ks, more=more)
         .summary()
     )

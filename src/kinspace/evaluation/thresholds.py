@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import write_json
-from kinspace._core.checks import plural
+from kinspace._core.checks import brief, plural
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.class_evidence import Evidence, LeftOut, leave_out, search_classes
 from kinspace.evaluation.verification import roc_curve
@@ -182,7 +182,9 @@ class Thresholds:
                 raise ValueError("settings of other rates")
             thresholds.at()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{file}: expected thresholds, got another file: {error}") from None
+            raise ValueError(
+                f"{file}: expected thresholds, got another file: {brief(error)}"
+            ) from None
         return thresholds
 
 
@@ -216,7 +218,13 @@ def no_thresholds(table: EmbeddingTable) -> str:
     """
     if table.labels is None:
         return "not calibrated: the gallery has no classes, so the most similar pictures are shown"
-    classes = plural(len(np.unique(table.labels)), "class", "classes")
+    counts = np.unique(table.labels, return_counts=True)[1]
+    classes = plural(len(counts), "class", "classes")
+    if len(counts) >= FEWEST_CLASSES and counts.max() > 1:  # killed before they were written
+        return (
+            "not calibrated: the thresholds of the gallery are missing; set them with: kinspace "
+            "index --rebuild RUN"
+        )
     return (
         f"not calibrated, with {classes} in the gallery: it takes {FEWEST_CLASSES}, and one with "
         "two pictures; every picture gets the class of the most similar ones, and none is unknown"

@@ -78,9 +78,11 @@ def add_pictures(
         if progress is not None:
             progress(min(at + part, len(new)), len(new))
     classes: tuple[Added, ...] = ()
-    if names is not None and vectors:
-        classes = model.nearest_classes(before, np.concatenate(vectors), [names[p] for p in new])
-        model.calibrate()
+    if names is not None:
+        if vectors:
+            added = [names[place] for place in new]
+            classes = model.nearest_classes(before, np.concatenate(vectors), added)
+        model.calibrate()  # also if all were there: an earlier call may have ended before this
         model.save_thresholds()
     return AddedPictures(classes, len(new), len(dataset) - len(new))
 

@@ -11,7 +11,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from kinspace.data.pictures import ArrayPictures, FilePictures, _rgb
+from kinspace._core.picture import rgb
+from kinspace.data.pictures import ArrayPictures, FilePictures
 
 __all__ = ["as_list", "network_input"]
 
@@ -67,7 +68,7 @@ def network_input(image: Any, transform: Callable[[Image.Image], Tensor] | None)
     if isinstance(image, np.ndarray):
         return transform(ArrayPictures(np.ascontiguousarray(image)[None]).read(0))
     if isinstance(image, Image.Image):
-        return transform(_rgb(ImageOps.exif_transpose(image)))
+        return transform(rgb(ImageOps.exif_transpose(image)))
     if isinstance(image, (str, Path)):
         return transform(FilePictures([Path(image)]).read(0))
     raise ValueError(f"images: expected {EXPECTED}, got {type(image).__name__}")

@@ -67,6 +67,7 @@ def pretrained_run(  # noqa: PLR0913 - the options of --backbone
     weights: str | Path | None = None,
     labeled: bool | None = None,
     columns: Mapping[str, str] | None = None,
+    allow_outside: bool = False,
     skip_bad: bool = False,
     workers: int | None = None,
     device: str | None = None,
@@ -79,18 +80,20 @@ def pretrained_run(  # noqa: PLR0913 - the options of --backbone
     set needs no classes. A folder of an earlier call with the same data, backbone and pictures is
     returned as it is.
 
-    data: as for `load_dataset`; labeled and columns too. out: the run folder; by default the first
-    runs/DATA-BACKBONE-NUMBER that is free or of an earlier call. weights: a safetensors file in
-    place of the backbone's pretrained weights. skip_bad: leave out pictures that cannot be read.
-    workers: processes that read pictures; None: by the machine. progress: called with the pictures
-    embedded and all of them; status: with the step under way.
+    data: as for `load_dataset`; labeled, columns and allow_outside too. out: the run folder; by
+    default the first runs/DATA-BACKBONE-NUMBER that is free or of an earlier call. weights: a
+    safetensors file in place of the backbone's pretrained weights. skip_bad: leave out pictures
+    that cannot be read. workers: processes that read pictures; None: by the machine. progress:
+    called with the pictures embedded and all of them; status: with the step under way.
 
     >>> run = pretrained_run("photos/", "tf_efficientnet_lite0")  # doctest: +SKIP
     >>> run.model().encode("a.jpg").shape  # doctest: +SKIP
     (1, 1280)
     """
-    dataset = load_dataset(data, labeled=labeled, columns=columns)
-    settings = RunSettings(device=device, skip_bad=skip_bad, workers=workers)
+    dataset = load_dataset(data, labeled=labeled, columns=columns, allow_outside=allow_outside)
+    settings = RunSettings(
+        device=device, skip_bad=skip_bad, allow_outside=allow_outside, workers=workers
+    )
     made_of = {
         "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
         "labeled": dataset.labeled,

@@ -9,6 +9,10 @@ a memory of earlier batches, a gallery, the vectors of a teacher, a second view.
   all positives and negatives are rows of the reference. Nothing is left out as "itself".
 - includes_batch: the reference begins with the batch itself, and no sample is its own positive.
 
+Every loss of labels takes `ignore_label`, where it is a mean of terms `weights` and `singletons`,
+and words as labels where it has no table of classes; some take a matrix of labels, some a
+`distance`, a word of `DISTANCES`. What these do is in docs/methods.md under "How to use them".
+
 Triplet, contrastive and margin loss take chosen pairs (P, 2) or triplets (T, 3), rows of indices as
 miners return them: anchors are rows of the embeddings, the others of the reference where there is
 one.
@@ -16,6 +20,7 @@ one.
 
 from torch import nn
 
+from kinspace._core.distances import DISTANCES
 from kinspace.losses.adacos import AdaCos, adacos_loss
 from kinspace.losses.almn import ALMN, almn_loss, virtual_points
 from kinspace.losses.angular import Angular, angular_loss
@@ -60,6 +65,7 @@ from kinspace.losses.relational import (
     relational_angle_loss,
     relational_distance_loss,
 )
+from kinspace.losses.roadmap import Roadmap, roadmap_loss
 from kinspace.losses.sigmoid_pair import SigmoidPair, sigmoid_pair_loss
 from kinspace.losses.smooth_ap import SmoothAP, smooth_ap_loss
 from kinspace.losses.soft_triple import SoftTriple, soft_triple_loss
@@ -75,10 +81,12 @@ from kinspace.losses.supcon import SupCon, supcon_loss
 from kinspace.losses.triplet import Triplet, triplet_loss
 from kinspace.losses.tuplet_margin import TupletMargin, tuplet_margin_loss
 from kinspace.losses.vicreg import VICReg, vicreg_loss
+from kinspace.losses.virtual_batch import VirtualPoints
 
 __all__ = [
     "ALMN",
     "BIER",
+    "DISTANCES",
     "HDC",
     "LOSSES",
     "NCA",
@@ -117,6 +125,7 @@ __all__ = [
     "RecallSurrogate",
     "RelationalAngle",
     "RelationalDistance",
+    "Roadmap",
     "SigmoidPair",
     "SmoothAP",
     "SoftTriple",
@@ -127,6 +136,7 @@ __all__ = [
     "Triplet",
     "TupletMargin",
     "VICReg",
+    "VirtualPoints",
     "adacos_loss",
     "almn_loss",
     "angular_loss",
@@ -163,6 +173,7 @@ __all__ = [
     "recall_surrogate_loss",
     "relational_angle_loss",
     "relational_distance_loss",
+    "roadmap_loss",
     "sigmoid_pair_loss",
     "smooth_ap_loss",
     "soft_triple_loss",
@@ -209,6 +220,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "proxy_nca": ProxyNCA,
     "ranked_list": RankedList,
     "recall_surrogate": RecallSurrogate,
+    "roadmap": Roadmap,
     "smooth_ap": SmoothAP,
     "soft_triple": SoftTriple,
     "softmax": Softmax,

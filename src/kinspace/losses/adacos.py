@@ -15,6 +15,7 @@ representations, CVPR 2019, Eq. 13-15.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -22,16 +23,23 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp
+from kinspace._core.samples import Samples, anchor_weights, takes_labels, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace._core.vectors import cosines
 from kinspace.losses.proxies import new_proxies
 
 __all__ = ["AdaCos", "adacos_loss", "next_scale"]
 
 
-@full_precision
+@takes_samples
 def adacos_loss(
-    embeddings: Tensor, labels: Tensor, weight: Tensor, scale: Tensor, *, reduction: str = "mean"
+    embeddings: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    *,
+    reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """AdaCos loss (module docstring); weight has one row a class, scale is that of the step before.
 
@@ -40,22 +48,22 @@ def adacos_loss(
     >>> adacos_loss(torch.eye(3), torch.arange(3), torch.eye(3), torch.tensor(1.0))
     tensor(0.6931)
     """
-    return _loss_and_scale(embeddings, labels, weight, scale, reduction)[0]
+    checks.choice("reduction", reduction, REDUCTIONS)
+    return reduce(_terms_and_scale(embeddings, labels, weight, scale)[0], reduction)
 
 
 @full_precision
-def _loss_and_scale(
-    embeddings: Tensor, labels: Tensor, weight: Tensor, scale: Tensor, reduction: str
+def _terms_and_scale(
+    embeddings: Tensor, labels: Tensor, weight: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss and s'."""
+    """The terms of the samples, (batch,), and s'."""
     weight = checks.matching_rows("weight", weight, embeddings)
     labels = checks.labels(embeddings, labels, len(weight))
     if not isinstance(scale, Tensor) or scale.ndim:
         raise ValueError(f"scale: expected a 0-d tensor, got {scale!r}")
-    checks.choice("reduction", reduction, REDUCTIONS)
     cosine = cosines(embeddings, weight)  # (batch, classes)
     moved = next_scale(cosine, labels, scale)
-    return functional.cross_entropy(moved * cosine, labels, reduction=reduction), moved
+    return functional.cross_entropy(moved * cosine, labels, reduction="none"), moved
 
 
 @torch.no_grad()
@@ -93,12 +101,13 @@ class AdaCos(nn.Module):
         """One vector a class: the rows of the weight."""
         return self.weight
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    @takes_labels
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         before = self.scale.clone()  # it moves in place
-        loss, moved = _loss_and_scale(embeddings, labels, self.weight, before, self.reduction)
+        terms, moved = _terms_and_scale(embeddings, labels, self.weight, before)
         if self.training:
             self.scale.copy_(moved)
-        return loss
+        return reduce(terms, self.reduction, weights=anchor_weights(samples))
 
     def extra_repr(self) -> str:
         return options_repr(self, "reduction")

@@ -24,6 +24,7 @@ Deviations from print:
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.samples import Samples, takes_labels, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
 from kinspace._core.vectors import norms, unit
 from kinspace.losses.class_centers import ClassCenters
@@ -40,7 +42,7 @@ __all__ = ["ALMN", "almn_loss", "center_n_pair_terms", "virtual_points"]
 MARGINS = ("clipped", "printed")
 
 
-@full_precision
+@takes_samples
 def almn_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -50,6 +52,7 @@ def almn_loss(
     norm_weight: float = 5e-4,
     margin: str = "clipped",
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """ALMN loss (module docstring) around given centers, one row a class.
 
@@ -163,7 +166,8 @@ class ALMN(nn.Module):
         """The centers as they stand, (classes, dim)."""
         return self.class_centers.centers
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    @takes_labels
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return almn_loss(
             embeddings,
             labels,
@@ -172,6 +176,7 @@ class ALMN(nn.Module):
             norm_weight=self.norm_weight,
             margin=self.margin,
             reduction=self.reduction,
+            **samples,
         )
 
     def extra_repr(self) -> str:

@@ -13,28 +13,30 @@ Wang et al., Deep metric learning with angular loss, ICCV 2017.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, log1p_sum_exp, reduce
 
 __all__ = ["Angular", "angular_loss"]
 
 
-@full_precision
+@takes_samples
 def angular_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     degrees: float = 45.0,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Angular loss (module docstring).
 
@@ -78,23 +80,13 @@ class Angular(nn.Module):
         self.degrees = _acute(degrees)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return angular_loss(
             embeddings,
             labels,
             degrees=self.degrees,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

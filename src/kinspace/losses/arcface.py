@@ -14,20 +14,22 @@ out.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision
+from kinspace._core.samples import Samples, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import norms, unit
 from kinspace.losses.proxies import new_proxies
 
 __all__ = ["ArcFace", "arcface_loss", "cos_of_sum"]
 
 
-@full_precision
+@takes_samples
 def arcface_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -36,6 +38,7 @@ def arcface_loss(
     scale: float = 64.0,
     margin: float = 0.5,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """ArcFace loss (module docstring); weight has one row a class.
 
@@ -93,7 +96,7 @@ class ArcFace(nn.Module):
         """One vector a class: the rows of the weight."""
         return self.weight
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return arcface_loss(
             embeddings,
             labels,
@@ -101,6 +104,7 @@ class ArcFace(nn.Module):
             scale=self.scale,
             margin=self.margin,
             reduction=self.reduction,
+            **samples,
         )
 
     def extra_repr(self) -> str:

@@ -21,6 +21,8 @@ A-BIER is there for embeddings, as the regularizer `adversarial`.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -28,21 +30,23 @@ from torch.nn import functional
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.tensor_ops import full_precision, zero_with_grad
+from kinspace._core.samples import Labels, Samples, takes_samples
+from kinspace._core.tensor_ops import zero_with_grad
 from kinspace._core.vectors import checked_groups, fill_diagonal, group_sizes, unit
 
 __all__ = ["BIER", "bier_loss"]
 
 
-@full_precision
+@takes_samples
 def bier_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     groups: int | tuple[int, ...] = 3,
     scale: float = 2.0,
     margin: float = 0.5,
     cost: float = 25.0,
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """BIER's boosted binomial deviance (module docstring).
 
@@ -100,7 +104,7 @@ class BIER(nn.Module):
         _check_options(scale, margin, cost)
         self.scale, self.margin, self.cost = scale, margin, cost
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
         return bier_loss(
             embeddings,
             labels,
@@ -108,6 +112,7 @@ class BIER(nn.Module):
             scale=self.scale,
             margin=self.margin,
             cost=self.cost,
+            **samples,
         )
 
     def extra_repr(self) -> str:

@@ -11,19 +11,27 @@ The paper sums over the batch; the mean does not change with its size.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.samples import Samples, takes_labels, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace.losses.class_centers import ClassCenters
 
 __all__ = ["Center", "center_loss"]
 
 
-@full_precision
+@takes_samples
 def center_loss(
-    embeddings: Tensor, labels: Tensor, centers: Tensor, *, reduction: str = "mean"
+    embeddings: Tensor,
+    labels: Tensor,
+    centers: Tensor,
+    *,
+    reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """Center loss (module docstring).
 
@@ -58,9 +66,10 @@ class Center(nn.Module):
         """The centers as they stand, (classes, dim)."""
         return self.class_centers.centers
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    @takes_labels
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         centers = self.class_centers(embeddings, labels)
-        return center_loss(embeddings, labels, centers, reduction=self.reduction)
+        return center_loss(embeddings, labels, centers, reduction=self.reduction, **samples)
 
     def extra_repr(self) -> str:
         return options_repr(self, "reduction")

@@ -12,22 +12,25 @@ Sun et al., Circle loss: a unified perspective of pair similarity optimization, 
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import chosen, compared
-from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
+from kinspace._core.references import chosen, related
+from kinspace._core.samples import Anchors, Chosen, Labels, anchor_weights, takes_weights
+from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, log_sum_exp, reduce
 from kinspace._core.vectors import cosines
 
 __all__ = ["Circle", "circle_loss"]
 
 
-@full_precision
+@takes_weights
 def circle_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     margin: float = 0.25,
     scale: float = 256.0,
@@ -35,8 +38,9 @@ def circle_loss(  # noqa: PLR0913 (an option each)
     pairs: Tensor | None = None,
     triplets: Tensor | None = None,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Circle loss (module docstring).
 
@@ -47,7 +51,7 @@ def circle_loss(  # noqa: PLR0913 (an option each)
     >>> circle_loss(x, torch.tensor([0, 0, 1, 1]), scale=16.0)
     tensor(0.2395)
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     index = chosen(pairs, triplets, index)
     checks.number("margin", margin)
     checks.positive("scale", scale)
@@ -60,7 +64,8 @@ def circle_loss(  # noqa: PLR0913 (an option each)
     pull = log_sum_exp(-scale * pull_weight * (near - (1 - margin)), positive)
     push = log_sum_exp(scale * push_weight * (similarity - margin), index.different)
     terms = functional.softplus(pull + push, threshold=LINEAR)  # 0 where either sum is empty
-    return reduce(terms, reduction, (positive.any(1) & index.different.any(1)).sum())
+    weights, both = anchor_weights(samples), positive.any(1) & index.different.any(1)
+    return reduce(terms, reduction, weights=both if weights is None else weights * both)
 
 
 class Circle(nn.Module):
@@ -78,28 +83,14 @@ class Circle(nn.Module):
         self.scale = checks.positive("scale", scale)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        pairs: Tensor | None = None,
-        triplets: Tensor | None = None,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
         return circle_loss(
             embeddings,
             labels,
             margin=self.margin,
             scale=self.scale,
             reduction=self.reduction,
-            pairs=pairs,
-            triplets=triplets,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

@@ -20,21 +20,29 @@ and moves the maximum little.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.tensor_ops import full_precision
+from kinspace._core.samples import Labels, Samples, takes_samples
 from kinspace._core.vectors import euclidean_distances, paired_distances
 from kinspace.losses.medoids import greedy_medoids
 
 __all__ = ["Clustering", "clustering_loss"]
 
 
-@full_precision
-def clustering_loss(embeddings: Tensor, labels: Tensor, *, margin_weight: float = 1.0) -> Tensor:
+@takes_samples
+def clustering_loss(
+    embeddings: Tensor,
+    labels: Labels,
+    *,
+    margin_weight: float = 1.0,
+    **samples: Unpack[Samples],
+) -> Tensor:
     """Clustering loss (module docstring).
 
     Medoids 0 and 2 recover the classes; the margin prefers two medoids in one class:
@@ -78,8 +86,8 @@ class Clustering(nn.Module):
         super().__init__()
         self.margin_weight = checks.number("margin_weight", margin_weight, at_least=0)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return clustering_loss(embeddings, labels, margin_weight=self.margin_weight)
+    def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
+        return clustering_loss(embeddings, labels, margin_weight=self.margin_weight, **samples)
 
     def extra_repr(self) -> str:
         return options_repr(self, "margin_weight")

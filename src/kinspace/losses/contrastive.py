@@ -1,9 +1,10 @@
 """Contrastive loss on squared distances.
 
     L = sum_{same pairs} D + sum_{different pairs} max(0, margin - D),   D = ||x_i - x_j||^2
-    (D = ||x_i - x_j|| with squared=False)
+    (D = ||x_i - x_j|| with squared=False, or another `distance`)
 
-over unordered pairs, or over given `pairs`, or all pairs of a sample and one of a reference.
+over unordered pairs, or over given `pairs`, or all pairs of a sample and one of a reference. Where
+labels are similarities r of 0 to 1, a pair counts r times as the same and 1 - r times as different.
 `reduction`: "sum" as printed, "mean" over all pairs, "mean_each" the mean over the same pairs plus
 the mean over the different ones, "mean_active" the same over the terms above 0. They are different
 methods, not scales of one: with "sum" and "mean" the many different pairs outweigh the same ones.
@@ -13,34 +14,41 @@ DML-DA paper Eq. 2, after Hadsell et al. 2006 (who use max(0, margin - distance)
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import chosen_pairs, compared, given_pairs
-from kinspace._core.tensor_ops import full_precision
-from kinspace._core.vectors import paired_distances, safe_sqrt, squared_distances
+from kinspace._core.distances import DISTANCES, distance_table, listed_distances
+from kinspace._core.references import chosen_pairs, given_pairs, related
+from kinspace._core.samples import Anchors, Chosen, Labels, anchor_weights, takes_weights
+from kinspace._core.tensor_ops import or_one
 
 __all__ = ["Contrastive", "contrastive_loss"]
 
 REDUCTIONS = ("mean_each", "mean_active", "mean", "sum")
 
 
-@full_precision
+@takes_weights
 def contrastive_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     margin: float = 1.0,
     reduction: str = "mean_each",
     squared: bool = True,
+    distance: str | None = None,
     pairs: Tensor | None = None,
     triplets: Tensor | None = None,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Contrastive loss (module docstring).
+
+    distance: a word of `kinspace.losses.DISTANCES` instead of the (squared) Euclidean distance.
 
     One same pair at squared distance 1, different pairs at 0.25 and 2.25:
 
@@ -49,75 +57,79 @@ def contrastive_loss(  # noqa: PLR0913 (an option each)
     >>> contrastive_loss(x, torch.tensor([0, 0, 1]), reduction="sum")
     tensor(1.7500)
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
+    weights = anchor_weights(samples)
+    distance = distance or ("squared_euclidean" if squared else "euclidean")
     checks.number("margin", margin)
     checks.choice("reduction", reduction, REDUCTIONS)
     pairs = given_pairs(pairs, triplets, index)
     if pairs is not None:
         first, second, same = chosen_pairs(pairs, index)
-        distances = paired_distances(embeddings, first, second, reference, squared=squared)
-        pull = distances.masked_fill(~same, 0.0)  # (pairs,)
-        push = (margin - distances).relu().masked_fill(same, 0.0)
-        return _reduced(pull, push, same.sum(), len(pairs), reduction)
-    squares = squared_distances(embeddings, reference)
-    distances = squares if squared else safe_sqrt(squares)  # (batch, batch)
-    members, positive = index.positives  # (batch, largest class)
-    pull = distances.gather(1, members).masked_fill(~positive, 0.0)
-    push = (margin - distances).relu().masked_fill(index.same, 0.0)
-    total = _reduced(pull, push, positive.sum(), index.comparisons, reduction)
+        distances = listed_distances(embeddings, first, second, reference, distance=distance)
+        near, pulled, pushed = distances, same, ~same  # (pairs,)
+        weights = None if weights is None else weights[first]
+    else:
+        distances = distance_table(embeddings, reference, distance=distance)  # (batch, batch)
+        members, pulled = index.positives  # (batch, largest class)
+        near, pushed = distances.gather(1, members), index.different
+        weights = None if weights is None else weights[:, None]
+        if index.grades is not None:
+            pulled, pushed = index.grades, index.opposites
+    pull = near.masked_fill(pulled == 0, 0.0)
+    push = (margin - distances).relu().masked_fill(pushed == 0, 0.0)
+    total = _reduced(pull, push, _times(pulled, weights), _times(pushed, weights), reduction)
     # each pair is there twice, where a batch is compared to itself
-    return total / 2 if reduction == "sum" and reference is None else total
+    return total / 2 if reduction == "sum" and reference is None and pairs is None else total
 
 
-def _reduced(pull: Tensor, push: Tensor, same: Tensor, pairs: int, reduction: str) -> Tensor:
-    """same: how many of the pairs are of one class."""
+def _times(counts: Tensor, weights: Tensor | None) -> Tensor:
+    return counts if weights is None else counts * weights
+
+
+def _reduced(pull: Tensor, push: Tensor, pulled: Tensor, pushed: Tensor, reduction: str) -> Tensor:
+    """pulled, pushed: how often each term counts, as a mask or a weight."""
+    if pulled.is_floating_point():
+        pull, push = pulled * pull, pushed * push
     if reduction == "mean_active":
-        pulled, pushed = (pull > 0).sum(), (push > 0).sum()
-        return pull.sum() / pulled.clamp(min=1) + push.sum() / pushed.clamp(min=1)
-    if reduction == "mean_each":
-        return pull.sum() / same.clamp(min=1) + push.sum() / (pairs - same).clamp(min=1)
+        pulled, pushed = pulled * (pull > 0), pushed * (push > 0)
+    if reduction in ("mean_active", "mean_each"):
+        return pull.sum() / or_one(pulled.sum()) + push.sum() / or_one(pushed.sum())
     total = pull.sum() + push.sum()
-    return total if reduction == "sum" else total / max(1, pairs)
+    return total if reduction == "sum" else total / or_one(pulled.sum() + pushed.sum())
 
 
 class Contrastive(nn.Module):
     """`contrastive_loss` as a module.
 
     >>> Contrastive()
-    Contrastive(margin=1.0, reduction='mean_each', squared=True)
+    Contrastive(margin=1.0, reduction='mean_each', squared=True, distance=None)
     """
 
     def __init__(
-        self, *, margin: float = 1.0, reduction: str = "mean_each", squared: bool = True
+        self,
+        *,
+        margin: float = 1.0,
+        reduction: str = "mean_each",
+        squared: bool = True,
+        distance: str | None = None,
     ) -> None:
         super().__init__()
         self.margin = checks.number("margin", margin)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
-        self.squared = squared
+        self.squared, self.distance = squared, distance
+        if distance is not None:
+            checks.choice("distance", distance, DISTANCES)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        pairs: Tensor | None = None,
-        triplets: Tensor | None = None,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
         return contrastive_loss(
             embeddings,
             labels,
             margin=self.margin,
             reduction=self.reduction,
             squared=self.squared,
-            pairs=pairs,
-            triplets=triplets,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            distance=self.distance,
+            **inputs,
         )
 
     def extra_repr(self) -> str:
-        return options_repr(self, "margin", "reduction", "squared")
+        return options_repr(self, "margin", "reduction", "squared", "distance")

@@ -10,19 +10,22 @@ Wang et al., CosFace: large margin cosine loss for deep face recognition, CVPR 2
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision
+from kinspace._core.samples import Samples, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import cosines
 from kinspace.losses.proxies import new_proxies
 
 __all__ = ["CosFace", "cosface_loss"]
 
 
-@full_precision
+@takes_samples
 def cosface_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -31,6 +34,7 @@ def cosface_loss(
     scale: float = 64.0,
     margin: float = 0.35,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """CosFace loss (module docstring); weight has one row a class.
 
@@ -78,7 +82,7 @@ class CosFace(nn.Module):
         """One vector a class: the rows of the weight."""
         return self.weight
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return cosface_loss(
             embeddings,
             labels,
@@ -86,6 +90,7 @@ class CosFace(nn.Module):
             scale=self.scale,
             margin=self.margin,
             reduction=self.reduction,
+            **samples,
         )
 
     def extra_repr(self) -> str:

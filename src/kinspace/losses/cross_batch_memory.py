@@ -14,14 +14,14 @@ Deviation: a sample is not compared to its own copy in the memory, which Algorit
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
+from kinspace._core.samples import Anchors, inputs_of, takes_labels
 
 __all__ = ["CrossBatchMemory"]
 
@@ -51,7 +51,7 @@ class CrossBatchMemory(nn.Module):
 
     def __init__(self, loss: nn.Module, size: int, dim: int) -> None:
         super().__init__()
-        if "reference_labels" not in inspect.signature(loss.forward).parameters:
+        if "reference_labels" not in inputs_of(loss.forward):
             raise ValueError(
                 f"loss: expected one that takes a reference, got {type(loss).__name__}; take a "
                 "loss of pairs or triplets, such as Contrastive() or SupCon()"
@@ -61,7 +61,8 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("memory", torch.empty(0, checks.integer("dim", dim, at_least=1)))
         self.register_buffer("memory_labels", torch.empty(0, dtype=torch.long))
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    @takes_labels
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Anchors]) -> Tensor:
         labels = checks.labels(embeddings, labels)
         if embeddings.shape[1] != self.memory.shape[1]:
             raise ValueError(
@@ -84,6 +85,7 @@ class CrossBatchMemory(nn.Module):
             reference=memory,
             reference_labels=memory_labels,
             includes_batch=True,
+            **samples,
         )
 
     def reset(self) -> None:

@@ -12,27 +12,31 @@ Cakir et al., Deep metric learning to rank, CVPR 2019, Eq. 8-10.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.references import related
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace._core.vectors import cosines, fill_diagonal
 
 __all__ = ["FastAP", "fast_ap_loss"]
 
 
-@full_precision
+@takes_samples
 def fast_ap_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     bins: int = 10,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """FastAP loss (module docstring).
 
@@ -44,7 +48,7 @@ def fast_ap_loss(
     >>> fast_ap_loss(x, torch.tensor([0, 0, 1]), reduction="none")
     tensor([0.5000, 0.5000, 0.0000])
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     checks.integer("bins", bins, at_least=1)
     checks.choice("reduction", reduction, REDUCTIONS)
     similarity = cosines(embeddings, reference)
@@ -77,23 +81,13 @@ class FastAP(nn.Module):
         self.bins = checks.integer("bins", bins, at_least=1)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return fast_ap_loss(
             embeddings,
             labels,
             bins=self.bins,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

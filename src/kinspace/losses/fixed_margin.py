@@ -14,13 +14,15 @@ ALMN paper Eq. 12; Liu et al., Large-margin softmax loss, ICML 2016.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.samples import Samples, takes_labels, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace._core.vectors import norms, unit
 from kinspace.losses.almn import center_n_pair_terms
 from kinspace.losses.class_centers import ClassCenters
@@ -28,7 +30,7 @@ from kinspace.losses.class_centers import ClassCenters
 __all__ = ["FixedMargin", "fixed_margin_loss", "psi"]
 
 
-@full_precision
+@takes_samples
 def fixed_margin_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -37,6 +39,7 @@ def fixed_margin_loss(
     multiplier: int = 2,
     norm_weight: float = 5e-4,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """N-pair loss around centers with the angle to the own center multiplied (module docstring).
 
@@ -94,7 +97,8 @@ class FixedMargin(nn.Module):
         """The centers as they stand, (classes, dim)."""
         return self.class_centers.centers
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    @takes_labels
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return fixed_margin_loss(
             embeddings,
             labels,
@@ -102,6 +106,7 @@ class FixedMargin(nn.Module):
             multiplier=self.multiplier,
             norm_weight=self.norm_weight,
             reduction=self.reduction,
+            **samples,
         )
 
     def extra_repr(self) -> str:

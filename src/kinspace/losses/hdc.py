@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.tensor_ops import full_precision, kth_largest, zero_with_grad
+from kinspace._core.samples import Labels, Samples, takes_samples
+from kinspace._core.tensor_ops import kth_largest, zero_with_grad
 from kinspace._core.vectors import checked_groups, group_sizes, squared_distances, unit
 
 __all__ = ["HDC", "hdc_loss"]
@@ -37,14 +39,15 @@ __all__ = ["HDC", "hdc_loss"]
 TIE = 1e-6  # distances that differ by less differ by rounding
 
 
-@full_precision
+@takes_samples
 def hdc_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     groups: int | tuple[int, ...] = 3,
     shares: tuple[float, ...] = (1.0, 0.5, 0.2),
     margin: float = 1.0,
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """HDC's cascade of contrastive losses (module docstring).
 
@@ -115,9 +118,14 @@ class HDC(nn.Module):
         self.shares = _checked_shares(shares, groups)
         self.margin = checks.number("margin", margin)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
         return hdc_loss(
-            embeddings, labels, groups=self.groups, shares=self.shares, margin=self.margin
+            embeddings,
+            labels,
+            groups=self.groups,
+            shares=self.shares,
+            margin=self.margin,
+            **samples,
         )
 
     def extra_repr(self) -> str:

@@ -25,6 +25,7 @@ we have not seen them in print.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,8 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.tensor_ops import full_precision, is_traced, upcast_half
+from kinspace._core.samples import Samples, anchor_weights, takes_labels, takes_weights
+from kinspace._core.tensor_ops import is_traced, upcast_half
 from kinspace._core.vectors import fill_diagonal, squared_distances
 from kinspace.losses.class_centers import ClassCenters
 from kinspace.losses.triplet import all_triplets
@@ -43,7 +45,7 @@ BLOCK = 32  # classes at a time: their table has this many numbers for each pair
 FARTHEST = 4.0  # the largest squared distance of vectors of length 1
 
 
-@full_precision
+@takes_weights
 def hierarchical_triplet_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -52,6 +54,7 @@ def hierarchical_triplet_loss(
     *,
     margin: float = 0.1,
     levels: int = 16,
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """Hierarchical triplet loss (module docstring). The embeddings should have length 1.
 
@@ -70,31 +73,26 @@ def hierarchical_triplet_loss(
     labels = checks.labels(embeddings, labels, len(means))
     checks.number("margin", margin)
     checks.integer("levels", levels, at_least=1)
-    return _loss(embeddings, labels, means, spreads, 2 * spreads.mean(), margin, levels)
-
-
-@full_precision
-def _loss(
-    embeddings: Tensor,
-    labels: Tensor,
-    means: Tensor,
-    spreads: Tensor,
-    start: Tensor,
-    margin: float,
-    levels: int,
-) -> Tensor:
-    """The loss with the lowest threshold t_0 given."""
     index = ClassIndex(labels)
-    present, place = index.classes
-    with torch.no_grad():
-        means, spreads, start = (value.detach() for value in (means, spreads, start))
-        thresholds = _merge_thresholds(means[present], spreads[present], start, levels)
-        gaps = thresholds - 2 * spreads[present][:, None]  # d - s, (classes, classes)
+    gaps = _gaps(index, means, spreads, 2 * spreads.mean(), levels)
+    return _loss(embeddings, index, gaps, margin, anchor_weights(samples))
+
+
+def _loss(
+    x: Tensor, index: ClassIndex, gaps: Tensor, margin: float, weights: Tensor | None
+) -> Tensor:
     # For an anchor, a negative's margin is one number: it may as well be nearer by it.
-    nearer = squared_distances(embeddings) - gaps[place[:, None], place].masked_fill(
-        index.same, 0.0
-    )
-    return all_triplets(nearer, index, margin, "mean") / 2
+    nearer = squared_distances(x) - gaps.masked_fill(index.same, 0.0)
+    return all_triplets(nearer, index, margin, "mean", weights) / 2
+
+
+@torch.no_grad()
+def _gaps(index: ClassIndex, means: Tensor, spreads: Tensor, start: Tensor, levels: int) -> Tensor:
+    """d - s of the classes of two samples, (batch, batch); start: the lowest threshold t_0."""
+    present, place = index.classes
+    thresholds = _merge_thresholds(means[present], spreads[present], start, levels)
+    gaps = thresholds - 2 * spreads[present][:, None]  # (classes, classes)
+    return gaps[place[:, None], place]
 
 
 def _merge_thresholds(means: Tensor, spreads: Tensor, start: Tensor, levels: int) -> Tensor:
@@ -162,17 +160,19 @@ class HierarchicalTriplet(nn.Module):
         dim = checks.integer("dim", dim, at_least=1)
         self.class_centers = ClassCenters(num_classes, dim + 1, rate=rate)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    @takes_labels
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         tracked = self.class_centers
         checks.matching_rows("centers", tracked.centers[:, :-1], embeddings)
+        x, index = upcast_half(embeddings), ClassIndex(labels.long())
         with torch.no_grad():
-            x = upcast_half(embeddings)
             centers = tracked(torch.cat([x, x.square().sum(1, keepdim=True)], 1), labels)
             means, lengths = centers[:, :-1], centers[:, -1]
             # those of classes not seen so far are 0
             spreads = (lengths - means.square().sum(1)).clamp(min=0)
-            start = 2 * spreads.sum() / tracked.known(labels.long()).sum()
-        return _loss(embeddings, labels.long(), means, spreads, start, self.margin, self.levels)
+            start = 2 * spreads.sum() / tracked.known(index.labels).sum()
+        gaps = _gaps(index, means, spreads, start, self.levels)
+        return _loss(x, index, gaps, self.margin, anchor_weights(samples))
 
     def extra_repr(self) -> str:
         return options_repr(self, "margin", "levels")

@@ -11,26 +11,29 @@ Ustinova and Lempitsky, Learning deep embeddings with histogram loss, NIPS 2016,
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
-from kinspace._core.tensor_ops import full_precision
+from kinspace._core.references import related
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.vectors import cosines, fill_diagonal
 
 __all__ = ["Histogram", "histogram_loss"]
 
 
-@full_precision
+@takes_samples
 def histogram_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     bins: int = 101,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Histogram loss (module docstring).
 
@@ -42,7 +45,7 @@ def histogram_loss(
     >>> histogram_loss(x, torch.tensor([0, 0, 1, 1]), bins=11)
     tensor(0.8750)
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     checks.integer("bins", bins, at_least=2)
     places = (cosines(embeddings, reference) + 1) * (
         (bins - 1) / 2
@@ -76,22 +79,12 @@ class Histogram(nn.Module):
         super().__init__()
         self.bins = checks.integer("bins", bins, at_least=2)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return histogram_loss(
             embeddings,
             labels,
             bins=self.bins,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

@@ -4,7 +4,8 @@
 
 s_ij is the cosine of query i and key j, t the temperature; row i of the keys is the positive of row
 i of the queries. `symmetric` takes the mean with the same loss of keys among queries: the loss of
-CLIP. With t = 0.05 it is the multiple negatives ranking loss of sentence-transformers.
+CLIP. With t = 0.05 it is the multiple negatives ranking loss of sentence-transformers; `negatives`
+are further keys, which stand in the sum of each query.
 
 van den Oord et al., Representation learning with contrastive predictive coding, 2018, Eq. 4;
 Radford et al., Learning transferable visual models from natural language supervision, ICML 2021.
@@ -29,6 +30,7 @@ def info_nce_loss(
     queries: Tensor,
     keys: Tensor,
     *,
+    negatives: Tensor | None = None,
     temperature: float = 0.07,
     symmetric: bool = False,
     reduction: str = "mean",
@@ -45,7 +47,11 @@ def info_nce_loss(
     checks.choice("reduction", reduction, REDUCTIONS)
     logits = cosines(queries, keys) / temperature  # (batch, batch)
     own = torch.arange(len(logits), device=logits.device)
-    loss = functional.cross_entropy(logits, own, reduction=reduction)
+    all_keys = logits
+    if negatives is not None:
+        negatives = checks.matching_rows("negatives", negatives, keys)
+        all_keys = torch.cat([logits, cosines(queries, negatives) / temperature], 1)
+    loss = functional.cross_entropy(all_keys, own, reduction=reduction)
     if not symmetric:
         return loss
     return (loss + functional.cross_entropy(logits.T, own, reduction=reduction)) / 2
@@ -66,10 +72,11 @@ class InfoNCE(nn.Module):
         self.symmetric = symmetric
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, *, negatives: Tensor | None = None) -> Tensor:
         return info_nce_loss(
             queries,
             keys,
+            negatives=negatives,
             temperature=self.temperature,
             symmetric=self.symmetric,
             reduction=self.reduction,

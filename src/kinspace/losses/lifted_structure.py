@@ -14,27 +14,31 @@ Eq. 3.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.references import compared
-from kinspace._core.tensor_ops import full_precision, log_sum_exp
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import log_sum_exp
 from kinspace._core.vectors import euclidean_distances
 
 __all__ = ["LiftedStructure", "lifted_structure_loss"]
 
 
-@full_precision
+@takes_samples
 def lifted_structure_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     margin: float = 1.0,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Lifted structure loss (module docstring).
 
@@ -68,22 +72,12 @@ class LiftedStructure(nn.Module):
         super().__init__()
         self.margin = checks.number("margin", margin)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return lifted_structure_loss(
             embeddings,
             labels,
             margin=self.margin,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

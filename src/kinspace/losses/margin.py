@@ -10,20 +10,24 @@ Wu et al., Sampling matters in deep embedding learning, ICCV 2017, Eq. 5-6.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
+from kinspace._core.distances import DISTANCES, listed_distances
 from kinspace._core.references import (
     checked_tuples,
     chosen_pairs,
     compared,
-    given_triplets,
+    given_pairs,
 )
 from kinspace._core.rng import StepGenerator
-from kinspace._core.tensor_ops import full_precision, upcast_half
-from kinspace._core.vectors import paired_distances, unit
+from kinspace._core.samples import Chosen, anchor_weights, takes_weights
+from kinspace._core.tensor_ops import full_precision, or_one, upcast_half
+from kinspace._core.vectors import unit
 from kinspace.miners.distance_weighted import drawn_triplets
 
 __all__ = ["Margin", "margin_loss"]
@@ -36,12 +40,15 @@ def margin_loss(
     *,
     margin: float = 0.2,
     boundary: float | Tensor = 1.2,
+    distance: str = "euclidean",
     reference: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Margin loss (module docstring) on triplets (T, 3) of indices: anchor, positive, negative.
 
     boundary: one number, or a tensor with one entry a triplet, which is differentiated.
     reference: what positives and negatives are rows of, where that is not the batch.
+    weights: of the anchors, (batch,).
 
     Positive at 1.5, negative at 1: 0.5 + 0.4 over two active terms.
 
@@ -62,41 +69,19 @@ def margin_loss(
             f"boundary: expected a number or shape ({len(triplets)},), one entry a triplet, "
             f"got {tuple(boundary.shape)}"
         )
-    return _loss(embeddings, triplets, boundary, margin, reference=reference)
-
-
-@full_precision
-def _loss(
-    x: Tensor,
-    triplets: Tensor,
-    boundary: float | Tensor,
-    margin: float,
-    counts: Tensor | None = None,
-    reference: Tensor | None = None,
-) -> Tensor:
-    """The loss on the triplets that count, (T,); on all of them where that is left out."""
     anchor, positive, negative = triplets.unbind(1)
-    pull = (paired_distances(x, anchor, positive, reference) - boundary + margin).relu()
-    push = (boundary - paired_distances(x, anchor, negative, reference) + margin).relu()
-    if counts is not None:
-        pull, push = pull.masked_fill(~counts, 0.0), push.masked_fill(~counts, 0.0)
-    active = (pull > 0).sum() + (push > 0).sum()
-    return (pull + push).sum() / active.clamp(min=1)
+    pull = listed_distances(embeddings, anchor, positive, reference, distance=distance) - boundary
+    push = boundary - listed_distances(embeddings, anchor, negative, reference, distance=distance)
+    own = None if weights is None else weights[anchor].repeat(2)
+    return _over_active(torch.cat([pull, push]) + margin, own)
 
 
-@full_precision
-def _loss_of_pairs(
-    x: Tensor,
-    reference: Tensor | None,
-    pairs: tuple[Tensor, Tensor, Tensor],
-    boundary: Tensor,
-    margin: float,
-) -> Tensor:
-    """The same on pairs, each a pull or a push."""
-    first, second, same = pairs
-    beyond = paired_distances(x, first, second, reference) - boundary
-    hinges = (torch.where(same, beyond, -beyond) + margin).relu()  # (P,)
-    return hinges.sum() / (hinges > 0).sum().clamp(min=1)
+def _over_active(beyond: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of the hinges of values, (some,), over those above 0."""
+    hinges, active = beyond.relu(), beyond > 0
+    if weights is None:
+        return hinges.sum() / or_one(active.sum())
+    return (weights * hinges).sum() / or_one((weights * active).sum())
 
 
 class Margin(nn.Module):
@@ -114,12 +99,13 @@ class Margin(nn.Module):
     True
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (an option each)
         self,
         num_classes: int,
         *,
         margin: float = 0.2,
         boundary: float = 1.2,
+        distance: str = "euclidean",
         boundary_weight: float = 0.0,
         cutoff: float = 0.5,
         nonzero_cutoff: float = 1.4,
@@ -128,43 +114,40 @@ class Margin(nn.Module):
         super().__init__()
         num_classes = checks.integer("num_classes", num_classes, at_least=1)
         self.margin = checks.number("margin", margin)
+        self.distance = checks.choice("distance", distance, DISTANCES)
         self.boundary_weight = checks.number("boundary_weight", boundary_weight, at_least=0)
         self.cutoff = checks.positive("cutoff", cutoff)
         self.nonzero_cutoff = checks.positive("nonzero_cutoff", nonzero_cutoff)
         self.rng = StepGenerator(seed)
-        boundary = float(checks.number("boundary", boundary))
-        self.boundary = nn.Parameter(torch.full((num_classes,), boundary))
+        start = torch.as_tensor(checks.number("boundary", boundary)).detach()
+        self.boundary = nn.Parameter(torch.full((num_classes,), float(start)))
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        pairs: Tensor | None = None,
-        triplets: Tensor | None = None,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    @takes_weights
+    def forward(self, embeddings: Tensor, labels: Tensor, **inputs: Unpack[Chosen]) -> Tensor:
         checks.labels(embeddings, labels, len(self.boundary))
         x = upcast_half(embeddings)
-        reference, index = compared(x, labels, reference, reference_labels, includes_batch)
+        given = inputs.get("reference"), inputs.get("reference_labels")
+        reference, index = compared(x, labels, *given, inputs.get("includes_batch", False))
         x, other = unit(x), None if reference is None else unit(reference)
         boundary = self.boundary.to(x.dtype).index_select(0, index.labels)  # (batch,)
         penalty: Tensor = self.boundary_weight * boundary.mean()
-        if pairs is not None and triplets is None:
-            chosen = chosen_pairs(pairs, index)
-            own = boundary.index_select(0, chosen[0])  # (P,)
-            return _loss_of_pairs(x, other, chosen, own, self.margin) + penalty
-        triplets = given_triplets(pairs, triplets, index)
-        counts = None
-        if triplets is None:
-            rng = self.rng(x.device)
+        pairs, counts = given_pairs(inputs.get("pairs"), inputs.get("triplets"), index), None
+        if pairs is None:
             triplets, counts = drawn_triplets(
-                x, index, rng, self.cutoff, self.nonzero_cutoff, other
+                x, index, self.rng(x.device), self.cutoff, self.nonzero_cutoff, other
             )
-        own = boundary.index_select(0, triplets[:, 0])  # (T,)
-        return _loss(x, triplets, own, self.margin, counts, other) + penalty
+            pairs = torch.cat([triplets[:, :2], triplets[:, ::2]])
+            counts = counts.repeat(2)
+        first, second, same = chosen_pairs(pairs, index)
+        beyond = listed_distances(x, first, second, other, distance=self.distance)
+        beyond = beyond - boundary.index_select(0, first)
+        beyond = torch.where(same, beyond, -beyond) + self.margin  # (pairs,)
+        if counts is not None:
+            beyond = beyond.masked_fill(~counts, 0.0)
+        weights = anchor_weights(inputs)
+        return _over_active(beyond, None if weights is None else weights[first]) + penalty
 
     def extra_repr(self) -> str:
-        return options_repr(self, "margin", "boundary_weight", "cutoff", "nonzero_cutoff")
+        return options_repr(
+            self, "margin", "distance", "boundary_weight", "cutoff", "nonzero_cutoff"
+        )

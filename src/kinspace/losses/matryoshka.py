@@ -11,11 +11,13 @@ Kusupati et al., Matryoshka representation learning, NeurIPS 2022, Eq. 1 (which 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
+from kinspace._core.samples import Chosen, Labels
 from kinspace._core.vectors import unit
 
 __all__ = ["Matryoshka"]
@@ -65,18 +67,22 @@ class Matryoshka(nn.Module):
         self.losses = nn.ModuleList(losses)
         self.normalize = normalize
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
         if embeddings.ndim != 2 or embeddings.shape[1] < max(self.dims):
             raise ValueError(
                 f"embeddings: expected a matrix of at least {max(self.dims)} columns, "
                 f"got shape {tuple(embeddings.shape)}"
             )
-        terms = []
+        terms, whole = [], inputs.get("reference")
         for place, (dim, weight) in enumerate(zip(self.dims, self.weights, strict=True)):
-            part = embeddings[:, :dim]
             loss = self.losses[place if len(self.losses) > 1 else 0]
-            terms.append(weight * loss(unit(part) if self.normalize else part, labels))
+            if whole is not None:
+                inputs["reference"] = self._part(whole, dim)
+            terms.append(weight * loss(self._part(embeddings, dim), labels, **inputs))
         return torch.stack(terms).sum(0)
+
+    def _part(self, vectors: Tensor, dim: int) -> Tensor:
+        return unit(vectors[:, :dim]) if self.normalize else vectors[:, :dim]
 
     def extra_repr(self) -> str:
         return f"dims={self.dims}, weights={self.weights}, normalize={self.normalize}"

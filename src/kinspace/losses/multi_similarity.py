@@ -3,42 +3,47 @@
     L = mean_i [ 1/alpha log(1 + sum_{p in P_i} exp(-alpha (s_ip - base)))
                + 1/beta  log(1 + sum_{n in N_i} exp( beta  (s_in - base))) ]
 
-s is the cosine. P_i and N_i are the positives and negatives that the miner keeps
-(`kinspace.miners.multi_similarity`); `mining_margin=None` keeps all. An anchor with one of the two
-empty has term 0 and still counts in the mean.
+s is the cosine, or with another `distance` -D. P_i and N_i are the positives and negatives that the
+miner keeps (`kinspace.miners.multi_similarity`); `mining_margin=None` keeps all. An anchor with one
+of the two empty has term 0 and still counts in the mean.
 
 Wang et al., Multi-similarity loss with general pair weighting, CVPR 2019, Eq. 15.
 """
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import chosen, compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
-from kinspace._core.vectors import cosines
+from kinspace._core.distances import DISTANCES, similarity_table
+from kinspace._core.references import chosen, related
+from kinspace._core.samples import Anchors, Chosen, Labels, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, log1p_sum_exp, reduce
 from kinspace.miners.multi_similarity import informative_pairs
 
 __all__ = ["MultiSimilarity", "multi_similarity_loss"]
 
 
-@full_precision
+@takes_samples
 def multi_similarity_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     alpha: float = 2.0,
     beta: float = 50.0,
     base: float = 0.5,
     mining_margin: float | None = 0.1,
+    distance: str = "cosine",
     reduction: str = "mean",
     pairs: Tensor | None = None,
     triplets: Tensor | None = None,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Multi-similarity loss (module docstring).
 
@@ -51,11 +56,11 @@ def multi_similarity_loss(  # noqa: PLR0913 (an option each)
     >>> multi_similarity_loss(x, labels, beta=1.0, base=0.0, mining_margin=None)
     tensor(1.1621)
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     index = chosen(pairs, triplets, index)
     _check_options(alpha, beta, base, mining_margin)
     checks.choice("reduction", reduction, REDUCTIONS)
-    similarity = cosines(embeddings, reference)  # (batch, batch)
+    similarity = similarity_table(embeddings, reference, distance=distance)  # (batch, batch)
     positives, negatives = informative_pairs(similarity.detach(), index, mining_margin)
     near = similarity.gather(1, index.positives[0])  # (batch, largest class)
     pull = log1p_sum_exp(-alpha * (near - base), positives) / alpha
@@ -76,7 +81,8 @@ class MultiSimilarity(nn.Module):
     """`multi_similarity_loss` as a module.
 
     >>> MultiSimilarity()
-    MultiSimilarity(alpha=2.0, beta=50.0, base=0.5, mining_margin=0.1, reduction='mean')
+    MultiSimilarity(alpha=2.0, beta=50.0, base=0.5, mining_margin=0.1, distance='cosine',
+                    reduction='mean')
     """
 
     def __init__(
@@ -86,25 +92,17 @@ class MultiSimilarity(nn.Module):
         beta: float = 50.0,
         base: float = 0.5,
         mining_margin: float | None = 0.1,
+        distance: str = "cosine",
         reduction: str = "mean",
     ) -> None:
         super().__init__()
         _check_options(alpha, beta, base, mining_margin)
         self.alpha, self.beta, self.base = alpha, beta, base
         self.mining_margin = mining_margin
+        self.distance = checks.choice("distance", distance, DISTANCES)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        pairs: Tensor | None = None,
-        triplets: Tensor | None = None,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
         return multi_similarity_loss(
             embeddings,
             labels,
@@ -112,13 +110,10 @@ class MultiSimilarity(nn.Module):
             beta=self.beta,
             base=self.base,
             mining_margin=self.mining_margin,
+            distance=self.distance,
             reduction=self.reduction,
-            pairs=pairs,
-            triplets=triplets,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:
-        return options_repr(self, "alpha", "beta", "base", "mining_margin", "reduction")
+        return options_repr(self, "alpha", "beta", "base", "mining_margin", "distance", "reduction")

@@ -22,6 +22,7 @@ positive; over a batch that is the same loss with "previous" in place of "next".
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -31,24 +32,26 @@ from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, reduce
 
 __all__ = ["NPair", "n_pair_loss"]
 
 ANCHORS = ("all", "first")
 
 
-@full_precision
+@takes_samples
 def n_pair_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     norm_weight: float = 0.0,
     anchors: str = "all",
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """N-pair loss (module docstring).
 
@@ -117,24 +120,14 @@ class NPair(nn.Module):
         self.anchors = checks.choice("anchors", anchors, ANCHORS)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return n_pair_loss(
             embeddings,
             labels,
             norm_weight=self.norm_weight,
             anchors=self.anchors,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

@@ -2,7 +2,8 @@
 
     L = mean_i -log( sum_{j same} exp(-||x_i - x_j||^2) / sum_{j != i} exp(-||x_i - x_j||^2) )
 
-A sample alone in its class has term 0 and still counts in the mean.
+or with another `distance` in the exponents. A sample alone in its class has term 0 and still counts
+in the mean.
 
 Goldberger et al., Neighbourhood components analysis, NIPS 2004; Magnet paper Eq. 8, whose print
 keeps the sample itself in both sums (a constant exp(0) that hides the rest); here it is left out.
@@ -10,27 +11,32 @@ keeps the sample itself in both sums (a constant exp(0) that hides the rest); he
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
-from kinspace._core.vectors import squared_distances
+from kinspace._core.distances import DISTANCES, distance_table
+from kinspace._core.references import related
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, log_sum_exp, reduce
 
 __all__ = ["NCA", "nca_loss"]
 
 
-@full_precision
+@takes_samples
 def nca_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
+    distance: str = "squared_euclidean",
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """NCA loss (module docstring).
 
@@ -39,9 +45,9 @@ def nca_loss(
     >>> nca_loss(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1]))
     tensor(0.2472)
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     checks.choice("reduction", reduction, REDUCTIONS)
-    logits = -squared_distances(embeddings, reference)  # (batch, batch)
+    logits = -distance_table(embeddings, reference, distance=distance)  # (batch, batch)
     # not the sample itself; a finite number, so that a sample alone has a softmax. Unseen by
     # autograd, which needs no copy for that: the probability there is 0, and so is the gradient
     if index.excludes_itself:
@@ -55,30 +61,22 @@ class NCA(nn.Module):
     """`nca_loss` as a module.
 
     >>> NCA()
-    NCA(reduction='mean')
+    NCA(distance='squared_euclidean', reduction='mean')
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
+    def __init__(self, *, distance: str = "squared_euclidean", reduction: str = "mean") -> None:
         super().__init__()
+        self.distance = checks.choice("distance", distance, DISTANCES)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return nca_loss(
             embeddings,
             labels,
+            distance=self.distance,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:
-        return options_repr(self, "reduction")
+        return options_repr(self, "distance", "reduction")

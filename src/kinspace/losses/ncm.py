@@ -13,21 +13,29 @@ yet is left out of the sum.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
+from kinspace._core.samples import Samples, takes_labels, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, log1p_sum_exp, reduce
 from kinspace._core.vectors import squared_distances
 from kinspace.losses.class_centers import ClassCenters
 
 __all__ = ["NCM", "ncm_loss"]
 
 
-@full_precision
+@takes_samples
 def ncm_loss(
-    embeddings: Tensor, labels: Tensor, means: Tensor, *, reduction: str = "mean"
+    embeddings: Tensor,
+    labels: Tensor,
+    means: Tensor,
+    *,
+    reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """NCM loss (module docstring); means has one row a class.
 
@@ -40,12 +48,18 @@ def ncm_loss(
     labels = checks.labels(embeddings, labels, len(means))
     checks.choice("reduction", reduction, REDUCTIONS)
     known = torch.ones(len(means), dtype=torch.bool, device=labels.device)
-    return _loss(embeddings, labels, means, known, reduction)
+    return _loss(embeddings, labels, means, known, reduction=reduction)
 
 
-@full_precision
+@takes_samples
 def _loss(
-    embeddings: Tensor, labels: Tensor, means: Tensor, known: Tensor, reduction: str
+    embeddings: Tensor,
+    labels: Tensor,
+    means: Tensor,
+    known: Tensor,
+    *,
+    reduction: str,
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """NCM over the known classes, (classes,)."""
     squares = squared_distances(embeddings, means)  # (batch, classes)
@@ -75,10 +89,11 @@ class NCM(nn.Module):
         """The means as they stand, (classes, dim)."""
         return self.class_centers.centers
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    @takes_labels
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         means = self.class_centers(embeddings, labels)
         known = self.class_centers.known(labels.long())
-        return _loss(embeddings, labels.long(), means, known, self.reduction)
+        return _loss(embeddings, labels.long(), means, known, reduction=self.reduction, **samples)
 
     def extra_repr(self) -> str:
         return options_repr(self, "reduction")

@@ -17,11 +17,21 @@ Eq. 6-13.
 Known weakness, reported by `rank_statistics`: an anchor whose nearest sample is a negative has r- =
 0, loss at its cap and gradient zero, and likewise r+ = 1. From scratch most anchors are there;
 from pretrained features few are. a < 1 has infinite slopes at both ends and is rejected.
+
+`sharpness` g, ours, none in print, has a gradient there too: D+ and D- are the log-exp means of the
+skewed-mean paper (Eq. 7), a soft maximum and a soft minimum, with distances in units of u, the
+mean one of the anchor, so that the scale of the embeddings is of no account:
+
+    D+ = u/g log mean_{same} exp(g D/u)      D- = -u/g log mean_{other} exp(-g D/u)
+
+They lie between the hard ones and the mean, so that 0 < r- and r+ < 1 unless all are equal; the
+larger g, the nearer to the hard ones.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -30,24 +40,32 @@ from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
-from kinspace._core.vectors import fill_diagonal, paired_distances, squared_distances
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
+from kinspace._core.vectors import (
+    euclidean_distances,
+    fill_diagonal,
+    paired_distances,
+    squared_distances,
+)
 
 __all__ = ["NRA", "nra_loss", "rank_statistics"]
 
 
-@full_precision
+@takes_samples
 def nra_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     alpha: float = 4.0,
     eps: float = 1e-4,
     detach_range: bool = False,
+    sharpness: float | None = None,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """NRA loss (module docstring).
 
@@ -63,16 +81,41 @@ def nra_loss(  # noqa: PLR0913 (an option each)
     checks.number("alpha", alpha, at_least=1)
     checks.positive("eps", eps)
     checks.choice("reduction", reduction, REDUCTIONS)
+    if sharpness is not None:
+        checks.positive("sharpness", sharpness)
     neighbors, squares = _four_neighbors(embeddings, reference, index)
     itself = torch.arange(len(neighbors), device=neighbors.device)[:, None]
     distances = paired_distances(embeddings, itself.expand_as(neighbors), neighbors, reference)
     farthest_positive, nearest_negative, high, low = distances.unbind(1)  # D+, D-, D_max, D_min
+    if sharpness is not None:
+        farthest_positive, nearest_negative = _soft_extremes(
+            embeddings, reference, index, sharpness
+        )
     if detach_range:
         low, high = low.detach(), high.detach()
     pull = -torch.log(1 - _weight(_rank(farthest_positive, low, high), alpha) + eps)
     push = -torch.log(_weight(_rank(nearest_negative, low, high), alpha) + eps)
     no_positive, no_negative = squares[:, :2].isinf().unbind(1)
     return reduce(pull.masked_fill(no_positive, 0) + push.masked_fill(no_negative, 0), reduction)
+
+
+def _soft_extremes(
+    embeddings: Tensor, reference: Tensor | None, index: ClassIndex, sharpness: float
+) -> tuple[Tensor, Tensor]:
+    """The log-exp means of the distances to the positives and to the negatives, (batch,) each."""
+    distances = euclidean_distances(embeddings, reference)  # (batch, batch)
+    different = index.different
+    same = fill_diagonal(index.same, False) if index.excludes_itself else index.same
+    positives = same.sum(1).clamp(min=1).to(distances.dtype)
+    negatives = different.sum(1).clamp(min=1).to(distances.dtype)
+    compared_to = same | different
+    unit = (distances * compared_to).sum(1) / compared_to.sum(1).clamp(min=1)  # u, (batch,)
+    unit = unit.masked_fill(unit == 0, 1.0)
+    scaled = distances * (sharpness / unit)[:, None]
+    far = log_sum_exp(scaled, same) - positives.log()
+    near = negatives.log() - log_sum_exp(-scaled, different)
+    far, near = far.masked_fill(~same.any(1), 0.0), near.masked_fill(~different.any(1), 0.0)
+    return far * unit / sharpness, near * unit / sharpness
 
 
 def _rank(distance: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -136,7 +179,7 @@ class NRA(nn.Module):
     """`nra_loss` as a module.
 
     >>> NRA()
-    NRA(alpha=4.0, eps=0.0001, detach_range=False, reduction='mean')
+    NRA(alpha=4.0, eps=0.0001, detach_range=False, sharpness=None, reduction='mean')
     """
 
     def __init__(
@@ -145,34 +188,27 @@ class NRA(nn.Module):
         alpha: float = 4.0,
         eps: float = 1e-4,
         detach_range: bool = False,
+        sharpness: float | None = None,
         reduction: str = "mean",
     ) -> None:
         super().__init__()
         self.alpha = checks.number("alpha", alpha, at_least=1)
         self.eps = checks.positive("eps", eps)
         self.detach_range = detach_range
+        self.sharpness = None if sharpness is None else checks.positive("sharpness", sharpness)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return nra_loss(
             embeddings,
             labels,
             alpha=self.alpha,
             eps=self.eps,
             detach_range=self.detach_range,
+            sharpness=self.sharpness,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:
-        return options_repr(self, "alpha", "eps", "detach_range", "reduction")
+        return options_repr(self, "alpha", "eps", "detach_range", "sharpness", "reduction")

@@ -13,30 +13,34 @@ ICML 2020, Eq. 1.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import chosen, compared
-from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
+from kinspace._core.references import chosen, related
+from kinspace._core.samples import Anchors, Chosen, Labels, takes_samples
+from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, log_sum_exp, reduce
 from kinspace._core.vectors import cosines
 
 __all__ = ["NTXent", "nt_xent_loss"]
 
 
-@full_precision
+@takes_samples
 def nt_xent_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     temperature: float = 0.07,
     reduction: str = "mean",
     pairs: Tensor | None = None,
     triplets: Tensor | None = None,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """NT-Xent loss (module docstring).
 
@@ -48,7 +52,7 @@ def nt_xent_loss(  # noqa: PLR0913 (an option each)
     >>> nt_xent_loss(x, torch.tensor([0, 0, 1]), temperature=1.0)
     tensor(0.2088)
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     index = chosen(pairs, triplets, index)
     checks.positive("temperature", temperature)
     checks.choice("reduction", reduction, REDUCTIONS)
@@ -72,27 +76,13 @@ class NTXent(nn.Module):
         self.temperature = checks.positive("temperature", temperature)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        pairs: Tensor | None = None,
-        triplets: Tensor | None = None,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
         return nt_xent_loss(
             embeddings,
             labels,
             temperature=self.temperature,
             reduction=self.reduction,
-            pairs=pairs,
-            triplets=triplets,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

@@ -24,6 +24,7 @@ others: N (P - 1) / 2 + 2 N pairs rather than N^2, for P samples a class. Three 
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,8 @@ from torch.nn import functional
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
-from kinspace._core.tensor_ops import full_precision, zero_with_grad
+from kinspace._core.samples import Samples, takes_samples
+from kinspace._core.tensor_ops import zero_with_grad
 from kinspace._core.vectors import unit
 
 __all__ = ["PDDM", "pddm_loss"]
@@ -40,7 +42,7 @@ __all__ = ["PDDM", "pddm_loss"]
 BLOCK = 2**22  # numbers in one layer of the pairs that are scored at a time
 
 
-@full_precision
+@takes_samples
 def pddm_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -50,6 +52,7 @@ def pddm_loss(
     margin: float = 0.5,
     distance_margin: float = 1.0,
     distance_weight: float = 0.5,
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """PDDM on the hardest quadruplet of the batch (module docstring).
 
@@ -161,7 +164,7 @@ class PDDM(nn.Module):
         self.pairwise = nn.Parameter(pairwise * dim**-0.5)
         self.joint = nn.Parameter(joint)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return pddm_loss(
             embeddings,
             labels,
@@ -170,6 +173,7 @@ class PDDM(nn.Module):
             margin=self.margin,
             distance_margin=self.distance_margin,
             distance_weight=self.distance_weight,
+            **samples,
         )
 
     def extra_repr(self) -> str:

@@ -3,7 +3,8 @@
     L = 1/|P+| sum_{p in P+} log(1 + sum_{x of p's class} exp(-a (s(x, p) - m)))
       + 1/|P|  sum_{p in P}  log(1 + sum_{x of other classes} exp(a (s(x, p) + m)))
 
-s is the cosine, P all proxies, P+ those with a sample in the batch.
+s is the cosine, P all proxies, P+ those with a sample in the batch. A sample may be of several
+classes: labels are then a matrix of 0 and 1, (batch, classes).
 
 Kim et al., Proxy anchor loss for deep metric learning, CVPR 2020, Eq. 4. (Eq. 1 of the skewed-mean
 paper prints the second sum over the wrong samples and the margins outside the scale.)
@@ -11,21 +12,30 @@ paper prints the second sum over the wrong samples and the margins outside the s
 
 from __future__ import annotations
 
-import torch
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import full_precision, log1p_sum_exp
+from kinspace._core.references import own_classes
+from kinspace._core.samples import Samples, takes_samples
+from kinspace._core.tensor_ops import log1p_sum_exp
 from kinspace._core.vectors import unit
 from kinspace.losses.proxies import new_proxies
 
 __all__ = ["ProxyAnchor", "proxy_anchor_loss"]
 
 
-@full_precision
+@takes_samples
 def proxy_anchor_loss(
-    embeddings: Tensor, labels: Tensor, proxies: Tensor, *, alpha: float = 32.0, margin: float = 0.1
+    embeddings: Tensor,
+    labels: Tensor,
+    proxies: Tensor,
+    *,
+    alpha: float = 32.0,
+    margin: float = 0.1,
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """Proxy-anchor loss (module docstring).
 
@@ -35,11 +45,10 @@ def proxy_anchor_loss(
     tensor(1.0064)
     """
     proxies = checks.matching_rows("proxies", proxies, embeddings)
-    labels = checks.labels(embeddings, labels, len(proxies))
     checks.positive("alpha", alpha)
     checks.number("margin", margin)
     similarity = alpha * (unit(proxies) @ unit(embeddings).T)  # a s, (classes, batch)
-    own = torch.arange(len(proxies), device=labels.device)[:, None] == labels
+    own = own_classes(embeddings, labels, len(proxies)).T  # (classes, batch)
     pull = log1p_sum_exp(alpha * margin - similarity, own)  # (classes,), 0 without a sample
     push = log1p_sum_exp(alpha * margin + similarity, ~own)
     return pull.sum() / own.any(1).sum() + push.mean()
@@ -61,9 +70,9 @@ class ProxyAnchor(nn.Module):
         self.margin = checks.number("margin", margin)
         self.proxies = new_proxies(num_classes, dim)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return proxy_anchor_loss(
-            embeddings, labels, self.proxies, alpha=self.alpha, margin=self.margin
+            embeddings, labels, self.proxies, alpha=self.alpha, margin=self.margin, **samples
         )
 
     def extra_repr(self) -> str:

@@ -12,14 +12,15 @@ Movshovitz-Attias et al., No fuss distance metric learning using proxies, ICCV 2
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
+from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import (
     REDUCTIONS,
-    full_precision,
     log_sum_exp,
     reduce,
     zero_with_grad,
@@ -30,7 +31,7 @@ from kinspace.losses.proxies import new_proxies
 __all__ = ["ProxyNCA", "proxy_nca_loss"]
 
 
-@full_precision
+@takes_samples
 def proxy_nca_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -39,6 +40,7 @@ def proxy_nca_loss(
     scale: float = 1.0,
     positive_in_denominator: bool = False,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """Proxy-NCA loss (module docstring).
 
@@ -88,7 +90,7 @@ class ProxyNCA(nn.Module):
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.proxies = new_proxies(num_classes, dim)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return proxy_nca_loss(
             embeddings,
             labels,
@@ -96,6 +98,7 @@ class ProxyNCA(nn.Module):
             scale=self.scale,
             positive_in_denominator=self.positive_in_denominator,
             reduction=self.reduction,
+            **samples,
         )
 
     def extra_repr(self) -> str:

@@ -12,22 +12,25 @@ Wang et al., Ranked list loss for deep metric learning, CVPR 2019.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.references import related
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace._core.vectors import euclidean_distances, unit
 
 __all__ = ["RankedList", "ranked_list_loss"]
 
 
-@full_precision
+@takes_samples
 def ranked_list_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     margin: float = 0.4,
     boundary: float = 1.2,
@@ -35,8 +38,9 @@ def ranked_list_loss(  # noqa: PLR0913 (an option each)
     balance: float = 0.5,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Ranked list loss (module docstring).
 
@@ -48,7 +52,7 @@ def ranked_list_loss(  # noqa: PLR0913 (an option each)
     >>> ranked_list_loss(x, torch.tensor([0, 0, 1]), reduction="none")
     tensor([0.9071, 0.3071, 0.6000])
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     checks.number("margin", margin)
     checks.number("boundary", boundary)
     checks.positive("temperature", temperature)
@@ -91,15 +95,7 @@ class RankedList(nn.Module):
         self.balance = checks.number("balance", balance, at_least=0)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return ranked_list_loss(
             embeddings,
             labels,
@@ -108,9 +104,7 @@ class RankedList(nn.Module):
             temperature=self.temperature,
             balance=self.balance,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

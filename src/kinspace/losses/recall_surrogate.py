@@ -13,32 +13,35 @@ Deviation: divided by min(k, |P_i|), the most that can be within k, where the pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.references import related
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace._core.vectors import cosines
 from kinspace.losses.smooth_ap import others, soft_ranks
 
 __all__ = ["RecallSurrogate", "recall_surrogate_loss"]
 
 
-@full_precision
+@takes_samples
 def recall_surrogate_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     ks: tuple[int, ...] = (1, 2, 4, 8, 16),
     temperature: float = 0.01,
     rank_temperature: float = 1.0,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Recall@k loss (module docstring); memory of a number for each positive pair and sample.
 
@@ -50,7 +53,7 @@ def recall_surrogate_loss(  # noqa: PLR0913 (an option each)
     >>> recall_surrogate_loss(x, torch.tensor([0, 0, 1]), ks=(1,), reduction="none")
     tensor([0.7311, 0.7311, 0.0000])
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     _checked_ks(ks)
     checks.positive("temperature", temperature)
     checks.positive("rank_temperature", rank_temperature)
@@ -95,15 +98,7 @@ class RecallSurrogate(nn.Module):
         self.rank_temperature = checks.positive("rank_temperature", rank_temperature)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return recall_surrogate_loss(
             embeddings,
             labels,
@@ -111,9 +106,7 @@ class RecallSurrogate(nn.Module):
             temperature=self.temperature,
             rank_temperature=self.rank_temperature,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

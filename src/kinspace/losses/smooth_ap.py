@@ -11,29 +11,32 @@ Brown et al., Smooth-AP: smoothing the path towards large-scale image retrieval,
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
-from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.references import Index, related
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace._core.vectors import cosines, fill_diagonal
 
 __all__ = ["SmoothAP", "smooth_ap_loss"]
 
 
-@full_precision
+@takes_samples
 def smooth_ap_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     temperature: float = 0.01,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Smooth-AP loss (module docstring); memory of a number for each positive pair and sample.
 
@@ -45,7 +48,7 @@ def smooth_ap_loss(
     >>> smooth_ap_loss(x, torch.tensor([0, 0, 1]), temperature=0.2, reduction="none")
     tensor([0.4223, 0.4618, 0.0000])
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     checks.positive("temperature", temperature)
     checks.choice("reduction", reduction, REDUCTIONS)
     similarity = cosines(embeddings, reference)
@@ -68,7 +71,7 @@ def soft_ranks(near: Tensor, similarity: Tensor, counts: Tensor, temperature: fl
     return steps.sum(2) + 0.5  # 1, and less the step at 0 of the entry itself
 
 
-def others(index: ClassIndex) -> Tensor:
+def others(index: Index) -> Tensor:
     """Mask (batch, batch) of all but the samples themselves."""
     everything = torch.ones_like(index.same)
     return fill_diagonal(everything, False) if index.excludes_itself else everything
@@ -86,23 +89,13 @@ class SmoothAP(nn.Module):
         self.temperature = checks.positive("temperature", temperature)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return smooth_ap_loss(
             embeddings,
             labels,
             temperature=self.temperature,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

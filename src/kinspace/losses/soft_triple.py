@@ -14,20 +14,23 @@ Qian et al., SoftTriple loss: deep metric learning without triplet sampling, ICC
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, upcast_half
+from kinspace._core.samples import Samples, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, upcast_half
 from kinspace._core.vectors import norms, unit
 from kinspace.losses.proxies import new_centers
 
 __all__ = ["SoftTriple", "soft_triple_loss"]
 
 
-@full_precision
+@takes_samples
 def soft_triple_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -37,6 +40,7 @@ def soft_triple_loss(
     gamma: float = 0.1,
     margin: float = 0.01,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """SoftTriple loss (module docstring) without its regularizer; centers are (classes, K, dim).
 
@@ -86,7 +90,7 @@ class SoftTriple(nn.Module):
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.centers = new_centers(num_classes, centers, dim)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         loss = soft_triple_loss(
             embeddings,
             labels,
@@ -95,6 +99,7 @@ class SoftTriple(nn.Module):
             gamma=self.gamma,
             margin=self.margin,
             reduction=self.reduction,
+            **samples,
         )
         if not isinstance(self.merge_weight, Tensor) and self.merge_weight == 0:
             return loss

@@ -9,20 +9,23 @@ Zhai and Wu, Classification is a strong baseline for deep metric learning, BMVC 
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision
+from kinspace._core.samples import Samples, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import unit
 from kinspace.losses.proxies import new_proxies
 
 __all__ = ["NormalizedSoftmax", "Softmax", "normalized_softmax_loss", "softmax_loss"]
 
 
-@full_precision
+@takes_samples
 def softmax_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -30,6 +33,7 @@ def softmax_loss(
     bias: Tensor | None = None,
     *,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """Cross-entropy of a linear classifier, weight (classes, dim) and bias (classes,).
 
@@ -45,7 +49,7 @@ def softmax_loss(
     return functional.cross_entropy(logits, labels, reduction=reduction)
 
 
-@full_precision
+@takes_samples
 def normalized_softmax_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -53,6 +57,7 @@ def normalized_softmax_loss(
     *,
     scale: float = 20.0,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """Cross-entropy of scaled cosines.
 
@@ -90,8 +95,10 @@ class Softmax(nn.Module):
         """One vector a class: the rows of the weight."""
         return self.weight
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return softmax_loss(embeddings, labels, self.weight, self.bias, reduction=self.reduction)
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
+        return softmax_loss(
+            embeddings, labels, self.weight, self.bias, reduction=self.reduction, **samples
+        )
 
     def extra_repr(self) -> str:
         return options_repr(self, "reduction")
@@ -117,9 +124,9 @@ class NormalizedSoftmax(nn.Module):
         """One vector a class: the rows of the weight."""
         return self.weight
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return normalized_softmax_loss(
-            embeddings, labels, self.weight, scale=self.scale, reduction=self.reduction
+            embeddings, labels, self.weight, scale=self.scale, reduction=self.reduction, **samples
         )
 
     def extra_repr(self) -> str:

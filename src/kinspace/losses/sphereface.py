@@ -13,12 +13,15 @@ authors begin training with a plain softmax and move to psi slowly, which is lef
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision
+from kinspace._core.samples import Samples, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import cosines, norms
 from kinspace.losses.fixed_margin import psi
 from kinspace.losses.proxies import new_proxies
@@ -26,7 +29,7 @@ from kinspace.losses.proxies import new_proxies
 __all__ = ["SphereFace", "sphereface_loss"]
 
 
-@full_precision
+@takes_samples
 def sphereface_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -34,6 +37,7 @@ def sphereface_loss(
     *,
     multiplier: int = 4,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """SphereFace loss (module docstring); weight has one row a class.
 
@@ -73,13 +77,14 @@ class SphereFace(nn.Module):
         """One vector a class: the rows of the weight."""
         return self.weight
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return sphereface_loss(
             embeddings,
             labels,
             self.weight,
             multiplier=self.multiplier,
             reduction=self.reduction,
+            **samples,
         )
 
     def extra_repr(self) -> str:

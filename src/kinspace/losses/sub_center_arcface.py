@@ -10,12 +10,15 @@ Deng et al., Sub-center ArcFace: boosting face recognition by large-scale noisy 
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision
+from kinspace._core.samples import Samples, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import unit
 from kinspace.losses.arcface import cos_of_sum
 from kinspace.losses.proxies import new_centers
@@ -23,7 +26,7 @@ from kinspace.losses.proxies import new_centers
 __all__ = ["SubCenterArcFace", "sub_center_arcface_loss"]
 
 
-@full_precision
+@takes_samples
 def sub_center_arcface_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -32,6 +35,7 @@ def sub_center_arcface_loss(
     scale: float = 64.0,
     margin: float = 0.5,
     reduction: str = "mean",
+    **samples: Unpack[Samples],
 ) -> Tensor:
     """Sub-center ArcFace loss (module docstring); centers are (classes, K, dim).
 
@@ -77,7 +81,7 @@ class SubCenterArcFace(nn.Module):
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.centers = new_centers(num_classes, centers, dim)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return sub_center_arcface_loss(
             embeddings,
             labels,
@@ -85,6 +89,7 @@ class SubCenterArcFace(nn.Module):
             scale=self.scale,
             margin=self.margin,
             reduction=self.reduction,
+            **samples,
         )
 
     def extra_repr(self) -> str:

@@ -4,35 +4,39 @@
 
 z are the embeddings at length 1, t the temperature, P_i the other samples of i's class. A sample
 alone in its class, for which Eq. 2 divides by 0, has term 0 and still counts in the mean. Eq. 2 has
-the sum over i.
+the sum over i. Where labels are similarities, the mean over P_i is weighted by them.
 
 Khosla et al., Supervised contrastive learning, NeurIPS 2020, Eq. 2 (L_out).
 """
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import compared
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, reduce
+from kinspace._core.references import related
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
+from kinspace._core.tensor_ops import REDUCTIONS, or_one, reduce
 from kinspace._core.vectors import cosines, fill_diagonal
 
 __all__ = ["SupCon", "supcon_loss"]
 
 
-@full_precision
+@takes_samples
 def supcon_loss(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     temperature: float = 0.1,
     reduction: str = "mean",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Supervised contrastive loss (module docstring).
 
@@ -43,7 +47,7 @@ def supcon_loss(
     >>> supcon_loss(x, torch.tensor([0, 0, 1]), temperature=1.0)
     tensor(0.2088)
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     checks.positive("temperature", temperature)
     checks.choice("reduction", reduction, REDUCTIONS)
     logits = cosines(embeddings, reference) / temperature  # (batch, batch)
@@ -52,7 +56,9 @@ def supcon_loss(
         logits = fill_diagonal(logits, torch.finfo(logits.dtype).min)
     members, positive = index.positives  # (batch, largest class)
     log_probabilities = logits.log_softmax(1).gather(1, members).masked_fill(~positive, 0.0)
-    return reduce(-log_probabilities.sum(1) / positive.sum(1).clamp(min=1), reduction)
+    counts = positive if index.grades is None else index.grades
+    terms = -(counts * log_probabilities).sum(1) / or_one(counts.sum(1))
+    return reduce(terms, reduction)
 
 
 class SupCon(nn.Module):
@@ -68,23 +74,13 @@ class SupCon(nn.Module):
         self.temperature = temperature
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return supcon_loss(
             embeddings,
             labels,
             temperature=self.temperature,
             reduction=self.reduction,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

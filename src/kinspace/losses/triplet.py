@@ -1,6 +1,6 @@
 """Triplet loss over all triplets, semi-hard, batch-hard or disjoint ones.
 
-    hinge(a, p, n) = max(0, D_ap - D_an + margin),   D squared unless squared=False
+    hinge(a, p, n) = max(0, D_ap - D_an + margin),   D squared unless squared=False, or `distance`
 
 - "all": every anchor, positive and negative of the batch; reduction "sum", "mean" over all
   triplets, or "mean_active" over those above 0.
@@ -30,6 +30,7 @@ exact in the value and in every derivative.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.distances import DISTANCES, distance_table, listed_distances
 from kinspace._core.references import (
     Miner,
     checked_miner,
@@ -44,8 +46,8 @@ from kinspace._core.references import (
     given_triplets,
     mined_triplets,
 )
-from kinspace._core.tensor_ops import full_precision
-from kinspace._core.vectors import paired_distances, safe_sqrt, squared_distances
+from kinspace._core.samples import Anchors, Chosen, Labels, anchor_weights, takes_weights
+from kinspace._core.tensor_ops import or_one
 from kinspace.miners.batch_hard import hardest
 from kinspace.miners.disjoint import disjoint_triplets
 from kinspace.miners.semi_hard import semi_hard_negatives
@@ -55,20 +57,22 @@ __all__ = ["Triplet", "all_triplets", "triplet_loss"]
 REDUCTIONS = ("mean", "mean_active", "sum")
 
 
-@full_precision
+@takes_weights
 def triplet_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     margin: float = 1.0,
     mining: str | Miner = "all",
     reduction: str = "mean",
     squared: bool = True,
+    distance: str | None = None,
     pairs: Tensor | None = None,
     triplets: Tensor | None = None,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Triplet loss (module docstring).
 
@@ -83,37 +87,37 @@ def triplet_loss(  # noqa: PLR0913 (an option each)
     checks.number("margin", margin)
     checked_miner("mining", mining, MININGS)
     checks.choice("reduction", reduction, REDUCTIONS)
+    weights = anchor_weights(samples)
+    distance = distance or ("squared_euclidean" if squared else "euclidean")
     triplets = given_triplets(pairs, triplets, index)
     if triplets is None and not isinstance(mining, str):
         triplets = mined_triplets(mining, embeddings, reference, index)
     if triplets is not None:
-        return _loss_of_triplets(embeddings, reference, triplets, margin, reduction, squared)
-    squares = squared_distances(embeddings, reference)
-    distances = squares if squared else safe_sqrt(squares)  # (batch, batch)
+        anchor, positive, negative = triplets.unbind(1)
+        near, far = (
+            listed_distances(embeddings, anchor, other, reference, distance=distance)
+            for other in (positive, negative)
+        )
+        counts = torch.ones_like(anchor, dtype=torch.bool)
+        weights = None if weights is None else weights[anchor]
+        return _reduced(near - far + margin, counts, weights, reduction)
+    distances = distance_table(embeddings, reference, distance=distance)  # (batch, batch)
     if mining == "all":
-        return all_triplets(distances, index, margin, reduction)
+        return all_triplets(distances, index, margin, reduction, weights)
     positive, negative, used = MINERS[str(mining)](distances.detach(), index)  # (batch, some) each
-    hinges = (distances.gather(1, positive) - distances.gather(1, negative) + margin).relu()
-    return hinges.masked_fill(~used, 0.0).sum() / used.sum().clamp(min=1)
+    beyond = distances.gather(1, positive) - distances.gather(1, negative) + margin
+    weights = None if weights is None else weights[:, None].expand_as(beyond)
+    return _reduced(beyond, used, weights, "mean")
 
 
-def _loss_of_triplets(
-    x: Tensor,
-    reference: Tensor | None,
-    triplets: Tensor,
-    margin: float,
-    reduction: str,
-    squared: bool,
-) -> Tensor:
-    anchor, positive, negative = triplets.unbind(1)
-    near = paired_distances(x, anchor, positive, reference, squared=squared)
-    far = paired_distances(x, anchor, negative, reference, squared=squared)
-    hinges = (near - far + margin).relu()  # (triplets,)
-    if reduction == "sum":
-        return hinges.sum()
+def _reduced(beyond: Tensor, used: Tensor, weights: Tensor | None, reduction: str) -> Tensor:
+    """The hinges of the values that are used, each with its weight."""
+    hinges = beyond.relu().masked_fill(~used, 0.0)
     if reduction == "mean_active":
-        return hinges.sum() / (hinges > 0).sum().clamp(min=1)
-    return hinges.sum() / max(1, len(hinges))
+        used = used & (hinges > 0)
+    counts = used if weights is None else weights * used
+    total = hinges.sum() if weights is None else (weights * hinges).sum()
+    return total if reduction == "sum" else total / or_one(counts.sum())
 
 
 @torch.no_grad()
@@ -138,23 +142,29 @@ MININGS = ("all", *MINERS)
 
 
 def all_triplets(
-    distances: Tensor, index: ClassIndex, margin: float | Tensor, reduction: str
+    distances: Tensor,
+    index: ClassIndex,
+    margin: float | Tensor,
+    reduction: str,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """The loss over all triplets of a table of distances (module docstring)."""
     signs, active = _signed_counts(distances.detach(), index, margin)
-    total = (signs * distances).sum() + margin * active
+    positives = index.sizes - int(index.excludes_itself)
+    triplets = positives * (len(index.others) - index.sizes)  # (batch,)
+    if weights is not None:
+        signs, active, triplets = signs * weights[:, None], active * weights, triplets * weights
+    total = (signs * distances).sum() + margin * active.sum()
     if reduction == "sum":
         return total
-    positives = index.sizes - int(index.excludes_itself)
-    triplets = (positives * (len(index.others) - index.sizes)).sum()
-    return total / (active if reduction == "mean_active" else triplets).clamp(min=1)
+    return total / or_one((active if reduction == "mean_active" else triplets).sum())
 
 
 @torch.no_grad()
 def _signed_counts(
     distances: Tensor, index: ClassIndex, margin: float | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """n_ap at the positives and -m_an at the negatives, (batch, batch), and the sum of all n_ap."""
+    """n_ap at the positives and -m_an at the negatives, (batch, batch); sums of n_ap, (batch,)."""
     members, positive = index.positives  # (batch, P)
     width = members.shape[1]
     thresholds = (distances.gather(1, members) + margin).masked_fill(~positive, -math.inf)
@@ -168,14 +178,14 @@ def _signed_counts(
     places = places.scatter_add(1, place, torch.ones_like(place))
     below = places.cumsum(1)[:, :width].to(distances.dtype)
     below = torch.zeros_like(below).scatter(1, order, below).masked_fill(~positive, 0.0)  # n_ap
-    return (-above).scatter_add(1, members, below), below.sum()
+    return (-above).scatter_add(1, members, below), below.sum(1)
 
 
 class Triplet(nn.Module):
     """`triplet_loss` as a module.
 
     >>> Triplet(mining="semi_hard", margin=0.2)
-    Triplet(margin=0.2, mining='semi_hard', reduction='mean', squared=True)
+    Triplet(margin=0.2, mining='semi_hard', reduction='mean', squared=True, distance=None)
     """
 
     def __init__(
@@ -185,24 +195,17 @@ class Triplet(nn.Module):
         mining: str | Miner = "all",
         reduction: str = "mean",
         squared: bool = True,
+        distance: str | None = None,
     ) -> None:
         super().__init__()
         self.margin = checks.number("margin", margin)
         self.mining = checked_miner("mining", mining, MININGS)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
-        self.squared = squared
+        self.squared, self.distance = squared, distance
+        if distance is not None:
+            checks.choice("distance", distance, DISTANCES)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        pairs: Tensor | None = None,
-        triplets: Tensor | None = None,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
         return triplet_loss(
             embeddings,
             labels,
@@ -210,12 +213,9 @@ class Triplet(nn.Module):
             mining=self.mining,
             reduction=self.reduction,
             squared=self.squared,
-            pairs=pairs,
-            triplets=triplets,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            distance=self.distance,
+            **inputs,
         )
 
     def extra_repr(self) -> str:
-        return options_repr(self, "margin", "mining", "reduction", "squared")
+        return options_repr(self, "margin", "mining", "reduction", "squared", "distance")

@@ -14,6 +14,7 @@ the variance of the positive and negative pairs.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +22,18 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.references import chosen, compared
-from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, log_sum_exp, reduce
+from kinspace._core.references import chosen, related
+from kinspace._core.samples import Anchors, Chosen, Labels, takes_samples
+from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, log_sum_exp, reduce
 from kinspace._core.vectors import paired_distances, unit
 
 __all__ = ["TupletMargin", "tuplet_margin_loss"]
 
 
-@full_precision
+@takes_samples
 def tuplet_margin_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     scale: float = 64.0,
     slack: float = 0.1,
@@ -39,8 +41,9 @@ def tuplet_margin_loss(  # noqa: PLR0913 (an option each)
     pairs: Tensor | None = None,
     triplets: Tensor | None = None,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """Tuplet margin loss (module docstring).
 
@@ -52,7 +55,7 @@ def tuplet_margin_loss(  # noqa: PLR0913 (an option each)
     >>> tuplet_margin_loss(x, torch.tensor([0, 0, 1]), scale=1.0)
     tensor(0.2097)
     """
-    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
+    reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     index = chosen(pairs, triplets, index)
     checks.positive("scale", scale)
     checks.number("slack", slack)
@@ -91,28 +94,14 @@ class TupletMargin(nn.Module):
         self.slack = checks.number("slack", slack)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        pairs: Tensor | None = None,
-        triplets: Tensor | None = None,
-        reference: Tensor | None = None,
-        reference_labels: Tensor | None = None,
-        includes_batch: bool = False,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
         return tuplet_margin_loss(
             embeddings,
             labels,
             scale=self.scale,
             slack=self.slack,
             reduction=self.reduction,
-            pairs=pairs,
-            triplets=triplets,
-            reference=reference,
-            reference_labels=reference_labels,
-            includes_batch=includes_batch,
+            **inputs,
         )
 
     def extra_repr(self) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from kinspace.miners.angular import angular
 from kinspace.miners.batch_hard import batch_hard
+from kinspace.miners.counts import mined_counts
 from kinspace.miners.disjoint import disjoint
 from kinspace.miners.distance_weighted import distance_weighted, distance_weights
 from kinspace.miners.easy_positive import easy_positive
@@ -31,6 +32,7 @@ __all__ = [
     "easy_positive",
     "hardest_of_class",
     "hardest_pairs",
+    "mined_counts",
     "multi_similarity",
     "pair_margin",
     "semi_hard",

@@ -12,12 +12,14 @@ Wang et al., Deep metric learning with angular loss, ICCV 2017, Eq. 5.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import norms, squared_distances, unit
 
@@ -25,15 +27,17 @@ __all__ = ["angular"]
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def angular(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     degrees: float = 20.0,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """All triplets (anchor, positive, negative) with a larger angle (module docstring), (T, 3).
 

@@ -6,12 +6,14 @@ Hermans et al., In defense of the triplet loss for person re-identification, 201
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import squared_distances
 
@@ -19,14 +21,16 @@ __all__ = ["batch_hard", "hardest"]
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def batch_hard(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """The hardest triplet (anchor, positive, negative) of each anchor that has one, (T, 3).
 

@@ -11,23 +11,28 @@ and a negative each. With batches of neighborhoods the next class is a near one.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 
 __all__ = ["disjoint", "disjoint_triplets"]
 
 
 @torch.no_grad()
+@takes_labels
 def disjoint(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """Triplets (anchor, positive, negative) that share no sample, (T, 3). Only the labels count.
 

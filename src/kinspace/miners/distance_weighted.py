@@ -12,6 +12,7 @@ Wu et al., Sampling matters in deep embedding learning, ICCV 2017, Eq. 3-4.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch import Tensor
 from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import norms, unit
 
@@ -53,17 +55,19 @@ def distance_weights(
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def distance_weighted(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     generator: torch.Generator | None = None,
     cutoff: float = 0.5,
     nonzero_cutoff: float = 1.4,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """A triplet (anchor, positive, drawn negative) for each ordered positive pair, (T, 3).
 

@@ -9,12 +9,14 @@ Xuan et al., Improved embeddings with easy positive triplet mining, WACV 2020.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import squared_distances
 
@@ -24,15 +26,17 @@ NEGATIVES = ("hard", "semi_hard")
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def easy_positive(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     negative: str = "semi_hard",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """The triplet (anchor, nearest positive, negative) of each anchor that has one, (T, 3).
 

@@ -8,11 +8,13 @@ triplet for each anchor; here a large class counts as much as a small one.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import squared_distances
 from kinspace.miners.batch_hard import hardest
@@ -21,14 +23,16 @@ __all__ = ["hardest_of_class"]
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def hardest_of_class(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """The hardest triplet (anchor, positive, negative) of each class that has one, (T, 3).
 

@@ -6,12 +6,14 @@ Yuan et al., Hard-aware deeply cascaded embedding, ICCV 2017.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import squared_distances
 
@@ -19,15 +21,17 @@ __all__ = ["hardest_pairs"]
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def hardest_pairs(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     share: float = 0.5,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """The hardest share of the same pairs, then of the different ones, (P, 2), hardest first.
 

@@ -9,6 +9,7 @@ Wang et al., Multi-similarity loss with general pair weighting, CVPR 2019, Eq. 1
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from kinspace._core import checks
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import cosines
 
@@ -23,15 +25,17 @@ __all__ = ["informative_pairs", "multi_similarity"]
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def multi_similarity(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     margin: float | None = 0.1,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """The pairs (P, 2) to keep, the same ones first. margin None keeps all.
 

@@ -8,11 +8,14 @@ Hadsell et al., Dimensionality reduction by learning an invariant mapping, CVPR 
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import euclidean_distances
 
@@ -20,16 +23,18 @@ __all__ = ["pair_margin"]
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def pair_margin(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     positive_margin: float = 0.2,
     negative_margin: float = 0.8,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """The pairs (P, 2) beyond the margins (module docstring), the same ones first.
 

@@ -6,11 +6,13 @@ Where no negative is farther, the farthest one is taken. Schroff et al., FaceNet
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import squared_distances
 
@@ -18,14 +20,16 @@ __all__ = ["semi_hard", "semi_hard_negatives"]
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def semi_hard(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """A triplet (anchor, positive, negative) for each ordered positive pair, (T, 3).
 

@@ -13,11 +13,14 @@ Schroff et al., FaceNet, CVPR 2015, section 3.2.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.references import compared
+from kinspace._core.samples import Labeled, Labels, takes_labels
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import euclidean_distances
 
@@ -27,16 +30,18 @@ KINDS = ("all", "semi_hard", "hard", "easy")
 
 
 @torch.no_grad()
+@takes_labels
 @full_precision
 def triplet_margin(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     margin: float = 0.2,
     kind: str = "semi_hard",
     reference: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     includes_batch: bool = False,
+    **labeled: Unpack[Labeled],
 ) -> Tensor:
     """All triplets (anchor, positive, negative) of a kind (module docstring), (T, 3).
 

@@ -34,9 +34,10 @@ from kinspace._core.vectors import group_sizes, unit_groups
 from kinspace.models.ensembles import LearnerLayers, learner_sizes
 from kinspace.models.projections import lda_projection, whitening_projection
 
-__all__ = ["POOLINGS", "Head", "pool"]
+__all__ = ["FILLERS", "POOLINGS", "Head", "pool"]
 
 POOLINGS = ("avg", "max", "both", "token")
+FILLERS = ("gaussian", "xavier")
 
 
 def pool(features: Tensor, pooling: str = "avg", *, prefix_tokens: int = 0) -> Tensor:
@@ -177,6 +178,30 @@ class Head(nn.Module):
         for parameter in parameters:
             parameter.mul_(norm / before)
         return before
+
+    @torch.no_grad()
+    def init_from_filler(self, name: str) -> None:
+        """Start the embedding layers as Caffe's fillers do, with bias 0.
+
+        "gaussian": a standard deviation of 0.01; "xavier": uniform, with a variance of one over the
+        number of inputs.
+
+        >>> head = Head(1024, 4)
+        >>> head.init_from_filler("gaussian")
+        >>> round(float(head.linear.weight.std()), 3)
+        0.01
+        """
+        checks.choice("name", name, FILLERS)
+        generator = torch.Generator().manual_seed(self.seed)
+        for layer in self.modules():
+            if not isinstance(layer, nn.Linear):
+                continue
+            wide = (3 / layer.in_features) ** 0.5
+            if name == "gaussian":
+                nn.init.normal_(layer.weight, std=0.01, generator=generator)
+            else:
+                nn.init.uniform_(layer.weight, -wide, wide, generator=generator)
+            nn.init.zeros_(layer.bias)
 
     def init_from_lda(self, pooled: Tensor, labels: Tensor, *, shrinkage: float = 0.3) -> None:
         """Start the embedding layer from an LDA of pooled features and their classes."""

@@ -165,7 +165,7 @@ def default_options(cls: Callable[..., Any]) -> dict[str, Any]:
 
     >>> from kinspace.losses import NRA
     >>> default_options(NRA)
-    {'alpha': 4.0, 'eps': 0.0001, 'detach_range': False, 'reduction': 'mean'}
+    {'alpha': 4.0, 'eps': 0.0001, 'detach_range': False, 'sharpness': None, 'reduction': 'mean'}
     """
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return {

@@ -67,7 +67,9 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--
     changes = _with_pretrained(changes)
     try:
         if _adds_weights(recipe, changes):
-            changes = {**table["fine_tuning"], **changes}
+            replaced = tuple(f"{s}." for s in ("loss", "sampler") if f"{s}.name" in changes)
+            kept = {k: v for k, v in table["fine_tuning"].items() if not k.startswith(replaced)}
+            changes = {**kept, **changes}
             table["fine_tuning"] = {}
         for section in ("loss", "sampler"):
             if f"{section}.name" in changes:

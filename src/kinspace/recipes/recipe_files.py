@@ -25,6 +25,7 @@ __all__ = [
     "packaged_toml_files",
     "read_recipe",
     "recipe_names",
+    "recipe_of_loss",
     "toml_path",
 ]
 
@@ -61,6 +62,19 @@ def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
         if folder == "defaults":
             return load_toml(path, where, _with_common)
     return load_toml(path, where, Recipe.from_dict)
+
+
+def recipe_of_loss(name: str, *, about: str) -> Recipe:
+    """The recipe of a loss of `LOSSES` that has none: all that the default recipes share.
+
+    >>> recipe = recipe_of_loss("nra", about="")
+    >>> recipe.sampler.name, recipe.model.backbone, recipe.optimizer.lr
+    ('classes_by_samples', 'auto', 0.001)
+    """
+    optimizer = {"lr": 1e-3, "head": 1.0, "loss": 10.0}  # as those of the small net
+    return _with_common(
+        {"name": name, "about": about, "loss": {"name": name}, "optimizer": optimizer}
+    )
 
 
 def _with_common(table: Mapping[str, Any]) -> Recipe:

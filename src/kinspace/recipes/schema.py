@@ -57,7 +57,8 @@ class Recipe:
 
     data: the standard set of the printed result, or None.
     split: of the data, a function of `kinspace.data.splits`; "all": no test part; "auto":
-        "zero_shot" for a standard or built-in set, "random_classes" for other data.
+        "zero_shot" for a standard or built-in set, but "official" where its parts test on classes
+        of their own (sop, inshop, omniglot), and "random_classes" for other data.
     index: for the sampler "neighborhoods", and only for it.
     fine_tuning: for a dotted key its value where `with_changes` gives the backbone weights.
     tune: for a dotted key the values a search may try.
@@ -123,8 +124,8 @@ class Recipe:
         """The same recipe with every option written out, defaults too.
 
         >>> recipe = Recipe(name="mine", about="", loss=LossConfig("nra", {"alpha": 6}))
-        >>> dict(recipe.resolved().loss.options)
-        {'alpha': 6.0, 'eps': 0.0001, 'detach_range': False, 'reduction': 'mean'}
+        >>> dict(recipe.resolved().loss.options)["eps"]
+        0.0001
         """
 
         def full(part: Any, registry: Mapping[str, Callable[..., Any]]) -> Any:
@@ -292,7 +293,13 @@ def _build_modules(loss: LossConfig, regularizers: tuple[RegularizerConfig, ...]
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the same warnings appear where they are used
         try:
-            module = make_loss(loss.name, loss.options, num_classes=2, dim=2)
+            module = make_loss(
+                loss.name,
+                loss.options,
+                num_classes=2,
+                dim=2,
+                virtual_points=loss.virtual_points,
+            )
         except ValueError as error:
             raise ValueError(f"loss.{error}") from None
         terms = []
@@ -305,7 +312,7 @@ def _build_modules(loss: LossConfig, regularizers: tuple[RegularizerConfig, ...]
                 term = make_regularizer(part.name, part.options, num_classes=2, dim=dim)
             except ValueError as error:
                 raise ValueError(f"regularizers.{part.name}.{error}") from None
-            terms.append(Term(part.name, term, part.weight, part.centers))
+            terms.append(Term(part.name, term, part.weight, part.centers, part.share))
         try:
             Objective(module, terms)
         except ValueError as error:

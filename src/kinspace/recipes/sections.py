@@ -17,7 +17,7 @@ from kinspace.losses import LOSSES
 from kinspace.models.backbones import BACKBONES, count_learners, find_backbone
 from kinspace.models.embedder import checked_scales
 from kinspace.models.ensembles import learner_sizes
-from kinspace.models.head import POOLINGS
+from kinspace.models.head import FILLERS, POOLINGS
 from kinspace.recipes.fields import (
     above_zero,
     at_least,
@@ -47,23 +47,27 @@ __all__ = [
 ]
 
 AUTO = "auto"  # the backbone that is chosen by the pictures
-STARTS = ("random", "whitened", "discriminants")
+STARTS = ("random", *FILLERS, "whitened", "discriminants")
 
 
 @dataclass(frozen=True)
 class LossConfig:
     """A loss of `LOSSES` and its options.
 
+    virtual_points: how far ALMN's virtual points lie that join each batch, its beta; 0: none.
+
     >>> LossConfig("nra", {"alpha": 2})
-    LossConfig(name='nra', options={'alpha': 2.0})
+    LossConfig(name='nra', options={'alpha': 2.0}, virtual_points=0.0)
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    virtual_points: float = 0.0
 
     def __post_init__(self) -> None:
         convert_fields(self)
         require_choice("name", self.name, LOSSES, what="loss")
+        at_least(self, 0, "virtual_points")
         options = convert_options(LOSSES[self.name], self.name, self.options)
         object.__setattr__(self, "options", options)
 
@@ -73,17 +77,20 @@ class RegularizerConfig:
     """A regularizer of `REGULARIZERS`, its weight and options.
 
     centers: of a spread, the "proxies" of the loss or the class means of the "batch".
+    share: in place of the weight, what its gradient is to the loss's (`kinspace.objective`).
     """
 
     name: str
     weight: float = 1.0
     centers: str = "proxies"
+    share: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         convert_fields(self)
         require_choice("name", self.name, REGULARIZERS, what="regularizer")
         require_choice("centers", self.centers, ("proxies", "batch"), what="centers")
+        above_zero(self, "share")
         options = convert_options(REGULARIZERS[self.name], self.name, self.options)
         object.__setattr__(self, "options", options)
 
@@ -120,8 +127,9 @@ class ModelConfig:
     attention: the number of learners that see the net through masks of their own, 0: none.
     depths: the learners are at several depths of the net (`kinspace.models.ensembles`). Each has
         one of the groups; without groups one layer has the features of all depths.
-    start: of the embedding layer, "random", or by the backbone's features of the training part:
-        "whitened", or their "discriminants" (`kinspace.models.projections`).
+    start: of the embedding layer, "random"; as Caffe's fillers have it, "gaussian" (standard
+        deviation 0.01) or "xavier"; or by the backbone's features of the training part: "whitened",
+        or their "discriminants" (`kinspace.models.projections`).
     start_norm: the mean norm of the embeddings at the start where they are not normalized; None
         leaves the initialization as it is.
     freeze_batch_norm: its statistics, scale and shift stay as they are; None: so in a backbone that
@@ -168,7 +176,11 @@ class ModelConfig:
             require_choice("pool", self.pool, (*POOLINGS, "auto"), what="pooling")
         below_one("dropout", self.dropout)
         require_choice("start", self.start, STARTS, what="start")
-        if self.start != "random" and (self.dim is None or self.attention or self.groups):
+        if (
+            self.start != "random"
+            and self.start not in FILLERS
+            and (self.dim is None or self.attention or self.groups)
+        ):
             raise ValueError(
                 f"start: {self.start!r} expects one embedding layer, without attention or groups"
             )
@@ -237,11 +249,14 @@ class IndexConfig:
 
     clusters: per class, a number or "auto" for 1 .. max_clusters, chosen for each class.
     refresh: steps between two runs of K-means; 0: one run per epoch.
+    disagreement: K-means runs as well when so large a share of the samples of the last batches is
+        nearer to another cluster of their class than to their own; None: not by that.
     """
 
     clusters: int | Literal["auto"] = 8
     max_clusters: int = 8
     refresh: int = 0
+    disagreement: float | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -249,6 +264,7 @@ class IndexConfig:
             at_least(self, 1, "clusters")
         at_least(self, 1, "max_clusters")
         at_least(self, 0, "refresh")
+        above_zero(self, "disagreement")
 
 
 @dataclass(frozen=True)

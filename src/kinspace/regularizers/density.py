@@ -3,17 +3,19 @@
     D_c  = mean_{i in c} ||f_i - mu_c||^2,   mu_c = mean_{i in c} f_i
     L_DA = mean_c (D_c - t_c)^2 - mean_c t_c + 1/C^2 sum_{c,e} (o_e^eta t_c - o_c^eta t_e)^2
 
-over the C classes with at least two samples in the batch; none: 0. t_c is the learned target of
+over the C classes with at least two samples in the batch; none: 0. Classes with several clusters
+have a D for each cluster, all of them with the target of their class. t_c is the learned target of
 class c, o_c the average intra-class distance of its pretrained features before the embedding
 layer, once, over the training set. The last term keeps the ratios of the targets near those of
-the originals; without originals it is left out (Eq. 6, the paper's "minus" variants). The
-gradient passes through mu_c.
+the originals; without originals, or with `ratios=False`, it is left out (Eq. 6, the paper's "minus"
+variants). The gradient passes through mu_c.
 
 Li et al., Deep metric learning with density adaptivity, IEEE TMM 2019, Eq. 5-8, which print these
 means over classes and over their pairs. It is a regularizer for any loss; the paper's weight is 10,
 its embeddings are unit vectors, and the losses beside it are sums over pairs or triplets, beside
 which the means with weight 10 do almost nothing. What counts is the ratio of the gradients:
-`reduction="sum"` takes the sums over classes and over pairs of classes instead.
+`reduction="sum"` takes the sums over classes and over pairs of classes instead, and a recipe's
+`share` sets the weight by that ratio.
 
 The double sum takes O(C): with a = o^eta and the projection p = (a.t / a.a) a it is
 2 (a.a) ||t - p||^2, which unlike 2 (a.a)(t.t) - 2 (a.t)^2 loses no digits as t comes to fit a.
@@ -89,6 +91,10 @@ class DensityAdaptivity(nn.Module):
 
     original: the classes' densities before training, one entry a class, kept in the state.
     relative: divide them by their mean, so that the last term does not depend on their scale.
+    ratios: whether they hold the ratios of the targets; false is Eq. 6.
+    raw: what a training takes for `original`: the densities of the features as the backbone gives
+    them, as printed, or of the features at length 1, the scale of the embeddings.
+    clusters: whether the density is that of the clusters of the batch, where there are some.
 
     >>> penalty = DensityAdaptivity(num_classes=2)
     >>> penalty(torch.tensor([[0.0], [2.0]]), torch.tensor([1, 1])).item()
@@ -98,7 +104,7 @@ class DensityAdaptivity(nn.Module):
     takes = "embeddings"
     original: Tensor | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (an option each)
         self,
         num_classes: int,
         original: Tensor | None = None,
@@ -106,6 +112,9 @@ class DensityAdaptivity(nn.Module):
         *,
         start: float = 0.5,
         relative: bool = False,
+        ratios: bool = True,
+        raw: bool = False,
+        clusters: bool = False,
         reduction: str = "mean",
     ) -> None:
         super().__init__()
@@ -114,19 +123,27 @@ class DensityAdaptivity(nn.Module):
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         start = float(checks.number("start", start))
         self.targets = nn.Parameter(torch.full((num_classes,), start))
+        self.ratios, self.raw, self.takes_clusters = ratios, raw, clusters
+        if not ratios:
+            original = None
         if original is not None:
             original = _checked_original(original, num_classes).detach().clone()
             original = original / original.mean() if relative else original
         self.register_buffer("original", original)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        clusters: Tensor | None = None,
+        cluster_labels: Tensor | None = None,
+    ) -> Tensor:
+        targets, original = self.targets, self.original
+        if clusters is not None and cluster_labels is not None:
+            labels, targets = clusters, targets[cluster_labels]
+            original = None if original is None else original[cluster_labels]
         return density(
-            embeddings,
-            labels,
-            self.targets,
-            self.original,
-            eta=self.eta,
-            reduction=self.reduction,
+            embeddings, labels, targets, original, eta=self.eta, reduction=self.reduction
         )
 
     def extra_repr(self) -> str:

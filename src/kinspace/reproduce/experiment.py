@@ -15,6 +15,7 @@ from typing import Any, Literal
 from kinspace.recipes.fields import at_least, below_one, convert, convert_fields, require_choice
 from kinspace.reproduce.table_measures import (
     CLASSIFIERS,
+    LOSS,
     RECOVERY,
     VALIDATION,
     known_measure,
@@ -158,7 +159,7 @@ class Curve:
     """A measure over the steps of each run.
 
     Args:
-        measure: of the test part, or "validation_recall@1".
+        measure: of the test part, "validation_recall@1", or "loss", that of the training.
         every: steps between two points.
         reach: rows; the table shows how many steps each row needs to reach their last values.
     """
@@ -169,7 +170,7 @@ class Curve:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        if self.measure != VALIDATION:
+        if self.measure not in (VALIDATION, LOSS):
             known_measure(self.measure)
         at_least(self, 1, "every")
 

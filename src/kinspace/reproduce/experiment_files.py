@@ -123,7 +123,7 @@ def _printed(key: str, tables: Any) -> tuple[Printed, ...]:
 
 
 def _sweep(number: int, table: Mapping[str, Any]) -> tuple[Sweep, list[Row]]:
-    """A sweep and its rows; its printed numbers are lists, one a value."""
+    """A sweep and its rows; its printed numbers are lists, one a value or "none"."""
     key = f"sweeps.{table.get('name', number)}"
     lists = convert(f"{key}.printed", table.get("printed", []), tuple[Mapping[str, Any], ...])
     sweep: Sweep = _part(key, Sweep, {**table, "printed": ()})
@@ -139,7 +139,9 @@ def _sweep(number: int, table: Mapping[str, Any]) -> tuple[Sweep, list[Row]]:
                 )
         for position in range(len(sweep.values)):
             one = {name: v[position] if isinstance(v, list) else v for name, v in each.items()}
-            by_position[position] = by_position.get(position, ()) + _printed(key, [one])
+            one = {name: value for name, value in one.items() if value != "none"}
+            if len(one) > 2:  # more than data and source
+                by_position[position] = by_position.get(position, ()) + _printed(key, [one])
     try:
         return sweep, sweep.rows(by_position)
     except ValueError as error:

@@ -28,7 +28,7 @@ from kinspace.reproduce.experiment import Curve, Experiment
 from kinspace.reproduce.jobs import Job
 from kinspace.reproduce.results_table import summaries
 from kinspace.reproduce.run_measures import RunMeasures
-from kinspace.reproduce.table_measures import VALIDATION
+from kinspace.reproduce.table_measures import LOSS, VALIDATION
 from kinspace.run import Run, open_run
 
 __all__ = [
@@ -232,6 +232,8 @@ def record_of(
 
 def curve_of(job: Job, run: Run, curve: Curve, run_measures: RunMeasures) -> list[list[float]]:
     """[step, value] of a run; steps of a warm start count. Removes the run's kept checkpoints."""
+    if curve.measure == LOSS:
+        return _losses(run, curve.every)
     if curve.measure == VALIDATION:
         recalls = {row["step"]: row["recall@1"] for row in run.metrics if "recall@1" in row}
         return [[step, recalls[step]] for step in sorted(recalls)]
@@ -242,6 +244,16 @@ def curve_of(job: Job, run: Run, curve: Curve, run_measures: RunMeasures) -> lis
     values = run_measures.curve(run.folder, points, curve.measure, classifier=job.row.classifier)
     shutil.rmtree(folder, ignore_errors=True)
     return [[step, value] for step, value in values]
+
+
+def _losses(run: Run, every: int) -> list[list[float]]:
+    """[step, training loss], each the mean of the rows of metrics.jsonl since the point before."""
+    by_point: dict[int, list[float]] = {}
+    for row in run.metrics:
+        if "loss" in row:
+            point = min(-(-row["step"] // every) * every, run.results["steps"])
+            by_point.setdefault(point, []).append(row["loss"])
+    return [[step, sum(values) / len(values)] for step, values in sorted(by_point.items())]
 
 
 def _recovery(found: Mapping[str, Any]) -> dict[str, float]:

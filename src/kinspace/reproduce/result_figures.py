@@ -9,12 +9,13 @@ from typing import Any
 from kinspace.report.figures import COLORS, Plot, make_plot
 from kinspace.reproduce.experiment import Experiment, Row, Sweep
 from kinspace.reproduce.records import Records
-from kinspace.reproduce.table_measures import at, title
+from kinspace.reproduce.table_measures import LOSS, at, title
 
 __all__ = ["draw_figures", "experiment_figures"]
 
 Content = Mapping[str, Any]
 DASHES = ["-", "--", ":"]  # every color has each of them
+PROFILES = {"attributes": "that share an attribute, %", "recall": "Recall@K, %"}
 IN_PLOT = 5  # more lines than this have their legend below the plot
 
 
@@ -133,6 +134,8 @@ def _curves(experiment: Experiment, content: Content) -> Plot | None:
     """The measure over the steps, the mean over seeds with its spread, a line a row."""
     assert experiment.curve is not None
     name = title(experiment.curve.measure)
+    loss = experiment.curve.measure == LOSS
+    scale, unit = (1, "") if loss else (100, ", %")
     lines = _of_rows(experiment, content, "curve")
     if not lines:
         return None
@@ -142,20 +145,20 @@ def _curves(experiment: Experiment, content: Content) -> Plot | None:
     def draw(axes: Any) -> None:
         for place, (row, points) in enumerate(lines.items()):
             color = COLORS[place % len(COLORS)]
-            steps, means = [p[0] for p in points], [100 * p[1] for p in points]
-            low = [100 * (p[1] - p[2]) for p in points]
-            high = [100 * (p[1] + p[2]) for p in points]
+            steps, means = [p[0] for p in points], [scale * p[1] for p in points]
+            low = [scale * (p[1] - p[2]) for p in points]
+            high = [scale * (p[1] + p[2]) for p in points]
             dashes = DASHES[place // len(COLORS) % len(DASHES)]
             axes.plot(steps, means, color=color, ls=dashes, label=row, lw=1.5)
             axes.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
-        axes.set(xlabel="step", ylabel=f"{name}, %")
+        axes.set(xlabel="step", ylabel=f"{name}{unit}")
         if many:
             axes.figure.legend(loc="outside lower left")
         else:
             axes.legend()
 
     said = "; ".join(
-        f"{row} from {100 * points[0][1]:.1f} to {100 * points[-1][1]:.1f}"
+        f"{row} from {scale * points[0][1]:.1f} to {scale * points[-1][1]:.1f}"
         for row, points in lines.items()
     )
     rows = [(row, *point) for row, points in lines.items() for point in points]
@@ -186,7 +189,7 @@ def _profile(experiment: Experiment, kind: str, content: Content) -> Plot | None
         axes.set_xscale("log", base=2)
         axes.set_xticks(ks, [str(k) for k in ks])
         axes.minorticks_off()
-        axes.set(xlabel="neighbors", ylabel="that share an attribute, %")
+        axes.set(xlabel="neighbors", ylabel=PROFILES.get(kind, f"{kind}, %"))
         axes.legend()
 
     said = "; ".join(

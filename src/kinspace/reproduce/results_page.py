@@ -20,6 +20,20 @@ from kinspace.reproduce.results_table import headings, table_lines
 __all__ = ["results_page"]
 
 Content = Mapping[str, Any]
+# Chapters in the order of the page, each with its experiments; others are at the end of the last.
+CHAPTERS = {
+    "The papers' own pictures: 227 pixels": (
+        *("sweeps", "almn_printed", "almn_margin", "virtual_points"),
+        *("density_printed", "density_lambda", "density_share"),
+        *("nra_printed", "nra_alpha", "nra_trials"),
+        *("spread", "spread_printed", "five", "large_batch"),
+    ),
+    "Larger pictures": ("almn", "density", "nra", "baselines", "best"),
+    "Classes seen in training, and other data": (
+        *("magnet_pets_printed", "magnet_pets", "magnet_attributes", "magnet_hierarchy"),
+        *("nra_mnist", "spread_omniglot", "spread_omniglot_weight", "large_batch_moths"),
+    ),
+}
 
 
 def results_page(page: str | Path, results: str | Path) -> Path:
@@ -35,16 +49,26 @@ def results_page(page: str | Path, results: str | Path) -> Path:
             f"{results}: expected results of `kinspace reproduce` (NAME.json), got none; make some "
             f"with --results {results}"
         )
-    order = {name: position for position, name in enumerate(experiment_names())}
-    found.sort(key=lambda each: (order.get(each[1]["experiment"], len(order)), each[0].stem))
+    order = [name for names in CHAPTERS.values() for name in names]
+    places = {name: position for position, name in enumerate(order)}
+    found.sort(key=lambda each: (places.get(each[1]["experiment"], len(order)), each[0].stem))
     comments = page.with_suffix("")
     parts = [_snippet(comments / "introduction.md", "# Results\n")]
-    parts += [_section(file, content, page, comments) for file, content in found]
+    before = None
+    for file, content in found:
+        chapter = _chapter(content["experiment"])
+        parts += [f"## {chapter}\n"] if chapter != before else []
+        parts.append(_section(file, content, page, comments))
+        before = chapter
     parts.append(_snippet(comments / "end.md", ""))
     page.parent.mkdir(parents=True, exist_ok=True)
     text = "\n".join(part.strip("\n") + "\n" for part in parts if part.strip())
     page.write_text(text, encoding="utf-8")
     return page
+
+
+def _chapter(name: str) -> str:
+    return next((title for title, names in CHAPTERS.items() if name in names), [*CHAPTERS][-1])
 
 
 def _with_figures(file: Path) -> dict[str, Any]:
@@ -62,7 +86,7 @@ def _section(file: Path, content: Content, page: Path, comments: Path) -> str:
     stem = file.name.removesuffix(".json")
     elsewhere = "" if stem == content["experiment"] else f" ({content['data']})"
     parts = [
-        f"## {content['title']}{elsewhere}\n",
+        f"### {content['title']}{elsewhere}\n",
         f"{content['paper']}. Data: {content['data']}.\n",
         _snippet(comments / f"{stem}.md", ""),
         markdown_table(content),
@@ -89,23 +113,33 @@ def markdown_table(content: Content) -> str:
 def _made_by(file: Path, content: Content, page: Path) -> str:
     """The command, the hardware and the versions."""
     runs = content["runs"]
-    data = shown_data(content["data"])
     seeds = sorted({run["seed"] for run in runs})
-    weights = any(
-        "--weights" in run["command"] or "model.weights=" in run["command"] for run in runs
-    )
-    command = f"kinspace reproduce {content['experiment']} {data} --seeds {len(seeds)}"
-    command += " --weights FILE" if weights else ""
     hardware = _distinct(run["hardware"]["device"] for run in runs)
     torch = _distinct(run["hardware"]["torch"] for run in runs)
     commits = _distinct(run.get("commit", "unknown") for run in runs)
     minutes = sum(run["seconds"] for run in runs) / 60
     return (
-        f"    {command}\n\n"
+        f"    {_command(content)}\n\n"
         f"Seeds {', '.join(map(str, seeds))}; {len(runs)} runs, {minutes:.0f} minutes of training "
         f"all together; {hardware}; torch {torch}; commit {commits}. Every run with its command: "
         f"[{file.name}]({_link(file, page)}).\n"
     )
+
+
+def _command(content: Content) -> str:
+    """The command that makes these runs and no others, from the experiment as it is now."""
+    name, data, runs = content["experiment"], content["data"], content["runs"]
+    seeds = sorted({run["seed"] for run in runs})
+    words = [f"kinspace reproduce {name} {shown_data(data)} --seeds {len(seeds)}"]
+    trained = {run["row"] for run in runs}
+    rows = [row["name"] for row in content["rows"]]
+    if not trained.issuperset(rows):
+        words += [f"--only {row}" for row in rows if row in trained]
+    if name in experiment_names() and not any(run["held_out"] for run in runs):
+        words += ["--validate 0"] if read_experiment(name).validate else []
+    if any("--weights" in run["command"] or "model.weights=" in run["command"] for run in runs):
+        words.append("--weights FILE")
+    return " ".join(words)
 
 
 def _distinct(values: Iterable[str]) -> str:

@@ -219,6 +219,9 @@ class EvaluatedRun:
                 values = attribute_precision(
                     self.vectors("test", "test"), self.test.attributes.values, ks, metric="cosine"
                 )
+            elif found[0] == "impostors":
+                summary = self.ranked(self.vectors("test", "test")).scores(ks).summary()
+                values = {k: 1 - summary[f"precision@{k}"] for k in ks}
             elif found[0] == "train_recall":
                 values = recall_at_k(self.vectors("train", "test"), self.train.labels.numpy(), ks)
             else:

@@ -26,7 +26,7 @@ from kinspace.reproduce.records import (
 )
 from kinspace.reproduce.result_figures import draw_figures
 from kinspace.reproduce.run_measures import RunMeasures
-from kinspace.reproduce.table_measures import VALIDATION
+from kinspace.reproduce.table_measures import LOSS, VALIDATION
 from kinspace.reproduce.training_processes import (
     CACHE_MODES,
     FailedRun,
@@ -117,7 +117,7 @@ def reproduce(  # noqa: PLR0913 - keyword options, one for each option of the co
         cache=cache,
         workers=_workers(workers, jobs),
         jobs=jobs,
-        keep_every=None if curve is None or curve.measure == VALIDATION else curve.every,
+        keep_every=None if curve is None or curve.measure in (VALIDATION, LOSS) else curve.every,
     )
     source = {"commit": commit or source_commit(), "versions": package_versions()}
     running = _Reproduction(chosen, todo, processes, records, progress, source, keep_runs=keep_runs)

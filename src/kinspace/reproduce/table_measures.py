@@ -9,6 +9,7 @@ from kinspace.recipes.fields import require_choice
 
 __all__ = [
     "CLASSIFIERS",
+    "LOSS",
     "RECOVERY",
     "VALIDATION",
     "at",
@@ -23,6 +24,7 @@ BY_K = {
     "views_recall": "six views, Recall",
     "train_recall": "train Recall",
     "attributes": "attributes",
+    "impostors": "impostors",
 }
 TITLES = {
     "map": MEASURES["map"],
@@ -44,6 +46,7 @@ TITLES = {
 }
 RECOVERY = ("recovery_error", "recovery_mean_error", "merged_error")
 VALIDATION = "validation_recall@1"  # only of a curve
+LOSS = "loss"  # of the training, only of a curve
 AT = re.compile(rf"({'|'.join(BY_K)})@([1-9][0-9]*)")
 
 
@@ -79,12 +82,12 @@ def title(name: str) -> str:
     >>> title("recall@1"), title("nmi")
     ('Recall@1', 'NMI')
     """
-    if name == VALIDATION:
-        return "validation Recall@1"
+    if name in (VALIDATION, LOSS):
+        return "validation Recall@1" if name == VALIDATION else "training loss"
     found = at(name)
     return TITLES[name] if found is None else f"{BY_K[found[0]]}@{found[1]}"
 
 
 def lower_is_better(name: str) -> bool:
-    """Whether the measure counts errors."""
-    return name.endswith("error")
+    """Whether the measure counts errors, or is a loss."""
+    return name.endswith("error") or name == LOSS or name.startswith("impostors@")

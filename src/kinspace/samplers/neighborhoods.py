@@ -1,7 +1,9 @@
 """Magnet's batches: a contested cluster and its nearest impostors.
 
 1. Draw a seed cluster with the index's probabilities, which follow the losses seen so far.
-2. Take its M - 1 nearest impostors: clusters of other classes than the seed's.
+2. Take its M - 1 nearest impostors: clusters of other classes than the seed's. With `nearest`
+   below 1 only that share of them are the nearest, the others are drawn from all further ones:
+   how we read the "nearest impostor fraction" of the paper's triplets (Table 1).
 3. Draw D samples of each cluster, uniformly, without replacement where it has D.
 
 An epoch draws as many samples as the set has, to a whole batch. Which ones, the losses decide: not
@@ -70,11 +72,12 @@ def clusters_of(index: NeighborhoodIndex, batch: Tensor) -> tuple[Tensor, Tensor
     return clusters, index.cluster_labels[found]
 
 
-def neighborhoods(
+def neighborhoods(  # noqa: PLR0913 (an option each)
     index: NeighborhoodIndex,
     *,
     clusters: int = 12,
     samples: int = 4,
+    nearest: float = 1.0,
     batches_per_epoch: int | None = None,
     seed: int = 0,
     rank: int = 0,
@@ -91,9 +94,12 @@ def neighborhoods(
     """
     clusters = checks.integer("clusters", clusters, at_least=2)
     samples = checks.integer("samples", samples, at_least=1)
+    if checks.number("nearest", nearest, at_least=0) > 1:
+        raise ValueError(f"nearest: expected a share from 0 to 1, got {nearest!r}")
+    near = round(nearest * (clusters - 1))
 
     def batch(rng: np.random.Generator) -> NDArray[np.intp]:
-        return _batch(index, clusters, samples, rng)
+        return _batch(index, clusters, samples, near, rng)
 
     def draw(rng: np.random.Generator) -> LivePass:
         _check_that_a_batch_can_be_filled(index, clusters)
@@ -104,7 +110,7 @@ def neighborhoods(
         draw,
         batch_size=clusters * samples,
         smallest=clusters * samples,
-        settings={"clusters": clusters, "samples": samples},
+        settings={"clusters": clusters, "samples": samples, "nearest": near},
         group=samples,
         live=True,
     )
@@ -130,13 +136,17 @@ def _check_that_a_batch_can_be_filled(index: NeighborhoodIndex, clusters: int) -
 
 
 def _batch(
-    index: NeighborhoodIndex, clusters: int, samples: int, rng: np.random.Generator
+    index: NeighborhoodIndex, clusters: int, samples: int, near: int, rng: np.random.Generator
 ) -> NDArray[np.intp]:
-    """One neighborhood."""
+    """One neighborhood. near: how many impostors are the nearest."""
     steps = np.cumsum(index.seed_probabilities().double().cpu().numpy())
     # side="right" and a draw under the total: a seed of probability 0 is never drawn
     seed = int(np.searchsorted(steps, rng.random() * steps[-1], side="right"))
-    chosen = index.nearest_impostors(seed, clusters).tolist()
+    chosen = index.nearest_impostors(seed, near + 1).tolist()
+    if len(chosen) < clusters:
+        labels = index.cluster_labels.cpu().numpy()
+        further = np.setdiff1d((labels != labels[seed]).nonzero()[0], chosen)
+        chosen += rng.choice(further, clusters - len(chosen), replace=False).tolist()
     groups = [index.members(cluster).cpu().numpy() for cluster in chosen]
     if not all(map(len, groups)):
         raise ValueError(f"index: expected no cluster without a sample, got one of {chosen}")

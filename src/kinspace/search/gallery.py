@@ -655,6 +655,8 @@ def rebuild_index(
         gallery.build(run.folder, backend, **given)
         gallery.save(run.folder)
         model.gallery = gallery
+        if model.thresholds is None and model.calibrate() is not None:
+            model.save_thresholds()
     return model
 
 
@@ -693,6 +695,7 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     workers: for reading other data; the run's own is taken from `Run.embeddings`.
     """
     from kinspace.inference.dataset_embedding import embed_dataset
+    from kinspace.inference.model import THRESHOLDS
     from kinspace.inference.run_embeddings import RunEmbeddings
 
     run = run if isinstance(run, Run) else open_run(run)
@@ -718,6 +721,10 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
         model.calibrate(strangers)
         if backend != "exact" or options:
             model.gallery.build(run.folder, backend, **(options or {}))
+        if run.indexed:  # a gallery never has the thresholds of the one before it
+            (run.folder / THRESHOLDS).unlink(missing_ok=True)
+        else:
+            model.save_thresholds()
         model.save_gallery()
     return model
 

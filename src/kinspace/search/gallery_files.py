@@ -27,6 +27,7 @@ import numpy as np
 
 from kinspace._core import checks
 from kinspace._core.atomic_files import clear_parts, write_atomically
+from kinspace._core.checks import brief
 from kinspace._core.locks import FolderLock
 from kinspace._table_files import table_of
 from kinspace.embeddings import EmbeddingTable
@@ -116,7 +117,7 @@ class GalleryFiles:
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             if str(self.folder) in str(error):
                 raise
-            raise ValueError(f"{self.file}: expected a gallery, got {error}") from None
+            raise ValueError(f"{self.file}: expected a gallery, got {brief(error)}") from None
 
     def _read_old(self) -> Snapshot:
         """A gallery whose index is in search.json, which can only be compared by its size."""

@@ -29,11 +29,12 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from kinspace.evaluation.thresholds import RATES
 from kinspace.inference.model import EmbeddingModel
-from kinspace.server import queries
+from kinspace.server import openapi, queries
 from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
-from kinspace.server.metrics import MetricsMiddleware
+from kinspace.server.metrics import TEXT_FORMAT, MetricsMiddleware
 from kinspace.server.security import SecurityMiddleware
 from kinspace.server.server_settings import ServerSettings
 from kinspace.server.service import Service, queue_full_error
@@ -53,6 +54,8 @@ LOG = logging.getLogger("kinspace.server")
 
 Picture = Annotated[UploadFile, File(description="JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.")]
 K_HELP = "Number of neighbors, 1 to 100."
+K_RANGE: dict[str, Any] = {"minimum": 1, "maximum": ServerSettings.max_neighbors}
+STRANGERS_RANGE: dict[str, Any] = {"minimum": RATES[0], "maximum": RATES[-1]}
 STRANGERS_HELP = (
     "Share of pictures of classes the gallery does not have that may get a class: 0.001 (strict) "
     "to 0.5 (lenient). Default: that of the gallery."
@@ -86,6 +89,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
         yield
         service.close()
 
@@ -94,6 +98,7 @@ def make_app(
         docs_url=None,  # FastAPI's own page loads scripts from other sites: /docs is ours
         redoc_url=None,
         lifespan=lifespan,
+        responses=openapi.errors(),
     )
     _add_error_handlers(app)
     _add_search_routes(app, service)
@@ -102,6 +107,7 @@ def make_app(
     _add_report_routes(app, service)
     _add_monitoring_routes(app, service)
     _add_static_routes(app)
+    app.openapi = openapi.schema_with_access(app, token=settings.token is not None)
     app.add_middleware(UploadLimitMiddleware, settings=settings)
     app.add_middleware(MetricsMiddleware, metrics=service.metrics)
     app.add_middleware(SecurityMiddleware, settings=settings)  # the last one added runs first
@@ -126,14 +132,18 @@ def _route_with_queue_check(service: Service) -> type[APIRoute]:
 
 
 def _add_search_routes(app: FastAPI, service: Service) -> None:
-    uploads = APIRouter(route_class=_route_with_queue_check(service))
+    uploads = APIRouter(
+        route_class=_route_with_queue_check(service), responses=openapi.errors(415, 422)
+    )
 
-    @uploads.post("/api/search")
+    @uploads.post("/api/search", responses=openapi.json_response(openapi.SearchResult))
     async def search(
         picture: Picture,
-        k: Annotated[int, Form(description=K_HELP)] = 10,
+        k: Annotated[int, Form(description=K_HELP, json_schema_extra=K_RANGE)] = 10,
         filter: Annotated[str, Form(description=FILTER_HELP)] = "",  # noqa: A002
-        strangers: Annotated[float | None, Form(description=STRANGERS_HELP)] = None,
+        strangers: Annotated[
+            float | None, Form(description=STRANGERS_HELP, json_schema_extra=STRANGERS_RANGE)
+        ] = None,
     ) -> Any:
         """The pictures of the gallery nearest to an uploaded one, and its class."""
         k, where = service.parse_query(k, filter)
@@ -142,17 +152,20 @@ def _add_search_routes(app: FastAPI, service: Service) -> None:
             picture, lambda vector: queries.search(service.model, vector, k, where, strangers)
         )
 
-    @uploads.post("/api/encode")
+    @uploads.post("/api/encode", responses=openapi.json_response(openapi.Embedding))
     async def encode(picture: Picture) -> Any:
         """The embedding of an uploaded picture, of length 1."""
         return await service.respond_to_picture(picture, lambda vector: {"vector": vector.tolist()})
 
     app.include_router(uploads)
 
-    @app.get("/api/neighbors/{picture_id:path}")
+    @app.get(
+        "/api/neighbors/{picture_id:path}",
+        responses=openapi.json_response(openapi.GalleryNeighbors) | openapi.errors(404, 422),
+    )
     async def neighbors(
         picture_id: Annotated[str, PathParameter(description="An id from /api/pictures.")],
-        k: Annotated[int, Query(description=K_HELP)] = 10,
+        k: Annotated[int, Query(description=K_HELP, json_schema_extra=K_RANGE)] = 10,
         filter: Annotated[str, Query(description=FILTER_HELP)] = "",  # noqa: A002
     ) -> Any:
         """The nearest other pictures of a picture of the gallery."""
@@ -170,27 +183,31 @@ def _add_search_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_gallery_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/api/about")
+    @app.get("/api/about", responses=openapi.json_response(openapi.About))
     def about() -> Response:
         """The run: name, size, thresholds and results."""
         return Response(service.about, media_type="application/json")
 
-    @app.get("/api/classes")
+    @app.get("/api/classes", responses=openapi.json_response(openapi.Classes))
     def classes() -> Response:
         """Classes and attributes, with their numbers of pictures."""
         return Response(service.classes, media_type="application/json")
 
-    @app.get("/api/pictures")
+    @app.get("/api/pictures", responses=openapi.json_response(openapi.PictureList))
     def pictures() -> Response:
         """Ids and labels of all pictures by row; attributes as bits, base64, low bit first."""
         return Response(service.pictures, media_type="application/json")
 
-    @app.get("/api/map")
+    @app.get("/api/map", responses=openapi.json_response(openapi.MapPositions))
     def gallery_map() -> Response:
         """State of the map; when it is "ready", positions of all pictures by row, 0 to 10,000."""
         return Response(service.gallery_map.response, media_type="application/json")
 
-    @app.get("/thumb/{row}.jpg")
+    @app.get(
+        "/thumb/{row}.jpg",
+        response_class=Response,
+        responses=openapi.media_response("image/jpeg", "A picture.") | openapi.errors(404, 422),
+    )
     def thumbnail(
         row: Annotated[str, PathParameter(description="Row of the picture.")],
     ) -> Response:
@@ -205,7 +222,10 @@ def _add_gallery_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_change_routes(app: FastAPI, service: Service) -> None:
-    changes = APIRouter(route_class=_route_with_queue_check(service))
+    changes = APIRouter(
+        route_class=_route_with_queue_check(service),
+        responses=openapi.json_response(openapi.ChangedPicture) | openapi.errors(404, 415, 422),
+    )
 
     @changes.post("/api/pictures")
     async def add_picture(
@@ -246,12 +266,16 @@ def _add_report_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_monitoring_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/healthz")
+    @app.get("/healthz", responses=openapi.json_response(openapi.Health))
     def health() -> dict[str, str]:
         """Answers while the server runs."""
         return {"status": "ok"}
 
-    @app.get("/metrics")
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses=openapi.media_response(TEXT_FORMAT, "The text format of Prometheus."),
+    )
     def metrics() -> Response:
         """Metrics in the text format of Prometheus."""
         return service.metrics.response()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import threading
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from kinspace._core.atomic_files import write_atomically
 from kinspace.inference.model import EmbeddingModel
@@ -18,7 +16,8 @@ __all__ = ["FOLDER", "GalleryChanges", "class_name_of"]
 
 FOLDER = "added"  # of a run, with the pictures that were added on the page
 LONGEST = 100  # letters of the name of a class
-QUALITY = 95  # of the JPEG
+STARTS = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"BM": ".bmp", b"RIFF": ".webp"}
+STARTS |= {b"II*\0": ".tif", b"MM\0*": ".tif"}
 
 
 def class_name_of(text: str) -> str:
@@ -45,18 +44,17 @@ class GalleryChanges:
         self._model = model
         self._lock = threading.Lock()
 
-    def add(self, picture: Image.Image, vector: NDArray[np.float32], class_name: str) -> str:
-        """Keep the picture as a file of the run and add it; returns its id.
+    def add(self, data: bytes, vector: NDArray[np.float32], class_name: str) -> str:
+        """Keep a picture, as it came, as a file of the run, and add it; returns its id.
 
-        The name of a class may be a new one. In a gallery without classes it has to be empty. A
-        picture that was added before is given the class.
+        data: of a file that has been decoded already. The name of a class may be a new one. In a
+        gallery without classes it has to be empty. A picture that was added before is given the
+        class.
         """
         model, gallery = self._model, self._model.gallery
         assert gallery is not None
-        data = io.BytesIO()
-        picture.save(data, "JPEG", quality=QUALITY)
-        digest = hashlib.blake2b(data.getvalue(), digest_size=8).hexdigest()
-        file = (model.run.folder / FOLDER / f"{digest}.jpg").absolute()
+        name_of_file = hashlib.blake2b(data, digest_size=8).hexdigest() + _ending(data)
+        file = (model.run.folder / FOLDER / name_of_file).absolute()
         labeled = gallery.table.labels is not None
         if not labeled and class_name:
             raise ValueError("class: expected none for a gallery without classes, got one")
@@ -68,9 +66,9 @@ class GalleryChanges:
                     gallery.relabel([picture_id], name)
                 return picture_id
             file.parent.mkdir(exist_ok=True)
-            write_atomically(file, lambda part: _write(part, data.getvalue()))
+            write_atomically(file, lambda part: _write(part, data))
             names = None if name is None else [name]
-            ids = [f"{FOLDER}/{digest}.jpg"]
+            ids = [f"{FOLDER}/{name_of_file}"]
             gallery.add(vector[None], names, [str(file)], model.thresholds, ids)
             if model.thresholds is None and labeled:  # there may be enough classes now
                 model.calibrate()
@@ -83,6 +81,15 @@ class GalleryChanges:
         assert gallery is not None
         with self._lock:
             gallery.relabel([picture_id], class_name_of(class_name))
+
+
+def _ending(data: bytes) -> str:
+    """The ending of the name of a picture's file, by its first bytes.
+
+    >>> _ending(b"GIF89a")
+    '.gif'
+    """
+    return next((end for start, end in STARTS.items() if data.startswith(start)), ".avif")
 
 
 def _write(part: Path, data: bytes) -> None:

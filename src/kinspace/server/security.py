@@ -81,14 +81,22 @@ class SecurityMiddleware:
             return _error(403, "origin: expected a request of this page, got one from another page")
         starts_session = scope["path"] == LOGIN and scope["method"] == "POST"
         if scope["path"] in PUBLIC or self.settings.token is None:
-            return self._new_session() if starts_session else None
+            return self._new_session() if starts_session else self._other_login(scope)
         has_token = self._has_token(headers.get("authorization", ""))
         if has_token and starts_session:
             return self._new_session()
         if has_token or self._has_session(headers.get("cookie", "")):
-            return None
+            return self._other_login(scope)
         error = _error(401, "token: expected 'Authorization: Bearer ...', got none or another")
         error.headers["WWW-Authenticate"] = "Bearer"
+        return error
+
+    def _other_login(self, scope: Scope) -> Response | None:
+        """An error for another method than POST at the address that starts a session."""
+        if scope["path"] != LOGIN:
+            return None
+        error = _error(405, "Method Not Allowed")
+        error.headers["Allow"] = "POST"
         return error
 
     def _has_token(self, authorization: str) -> bool:

@@ -1,6 +1,6 @@
 """What all requests share: the model, its queue, worker threads, and responses that never change.
 
-The event loop reads the requests; a few threads decode pictures, others search; the model has a
+The event loop reads the requests; a few processes decode pictures, threads search; the model has a
 thread of its own (`kinspace.server.batch_queue`).
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core.device import cpu_count
+from kinspace._core.picture_process import PictureProcess, RefusedPicture
 from kinspace.inference.inputs import network_input
 from kinspace.inference.model import EmbeddingModel
 from kinspace.search import Where
@@ -28,12 +31,11 @@ from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.metrics import Metrics
 from kinspace.server.server_settings import ServerSettings
-from kinspace.server.upload_limits import read_upload
+from kinspace.server.upload_limits import check_size, picture_limits, refusal
 
 __all__ = ["Service", "queue_full_error"]
 
 WORKERS = 4  # threads, at most
-DECODERS = 2  # threads: decoding a picture may take some hundred MB
 T = TypeVar("T")
 
 
@@ -59,9 +61,16 @@ class Service:
         self.workers = ThreadPoolExecutor(
             min(WORKERS, max(2, cpu_count())), "kinspace-request", use_one_core
         )
-        # pictures are decoded by threads of their own: slow ones hold up no search
-        self.decoders = ThreadPoolExecutor(DECODERS, "kinspace-decode", use_one_core)
         self.transform = model.transform
+        self._all_decoders: list[PictureProcess] = []
+        if model.settings is not None:
+            limits = picture_limits(settings, model.settings.resize, model.settings.fit)
+            self._all_decoders = [PictureProcess(limits) for _ in range(settings.decoders)]
+        self._free_decoders: SimpleQueue[PictureProcess] = SimpleQueue()
+        for decoder in self._all_decoders:
+            self._free_decoders.put(decoder)
+        # a thread for each of them: slow pictures hold up no search
+        self.decoding = ThreadPoolExecutor(settings.decoders, "kinspace-decode", use_one_core)
         len(model.index)  # builds the index before several threads search it
         self.changes = GalleryChanges(model)
         self._reading = threading.Lock()
@@ -99,10 +108,9 @@ class Service:
             raise HTTPException(400, "class: expected none for a gallery without classes, got one")
         data = await upload.read()
         await upload.seek(0)
-        picture = await self.in_decoder(lambda: read_upload(data, self.settings))
-        return await self.respond_to_picture(
+        return await self.respond_to_picture(  # which has decoded it before anything is kept
             upload,
-            lambda vector: self._after_change(self.changes.add(picture, vector, class_name)),
+            lambda vector: self._after_change(self.changes.add(data, vector, class_name)),
         )
 
     async def relabel(self, picture_id: str, class_name: str) -> Response:
@@ -138,43 +146,54 @@ class Service:
         try:
             with self.queue.slot():
                 data = await upload.read()
-                inputs = await self.decoded(data)
+                check_size(data, self.settings)
+                inputs = await in_thread(self.decoding, lambda: self.decoded(data))
                 vector = await asyncio.wrap_future(self.queue.submit(inputs))
                 return await self.respond(lambda: answer(vector))
+        except RefusedPicture as refused:
+            raise refusal(refused, self.settings) from None
         except QueueFull:
             raise queue_full_error() from None
 
-    async def decoded(self, data: bytes) -> Tensor:
-        """The network's input for an uploaded file; 413 if it takes too long to decode."""
-        return await self.in_decoder(
-            lambda: network_input(read_upload(data, self.settings), self.transform)
-        )
+    def start(self) -> None:
+        """Start the processes that decode pictures: the first upload need not wait for them."""
+        for _ in self._all_decoders:
+            self.decoding.submit(self._start_decoder)
 
-    async def in_decoder(self, decode: Callable[[], T]) -> T:
-        """The result of decode() in a thread that decodes pictures; 413 if it takes too long."""
-        work = asyncio.get_running_loop().run_in_executor(self.decoders, decode)
-        seconds = self.settings.decode_timeout
+    def _start_decoder(self) -> None:
+        with self._decoder() as decoder:
+            decoder.start()
+
+    @contextmanager
+    def _decoder(self) -> Iterator[PictureProcess]:
+        """A process that is free: there are as many as threads that ask for one."""
+        decoder = self._free_decoders.get()
         try:
-            return await asyncio.wait_for(work, seconds)
-        except TimeoutError:
-            raise HTTPException(
-                413, f"picture: expected one that is decoded in {seconds:g} seconds, got another"
-            ) from None
+            yield decoder
+        finally:
+            self._free_decoders.put(decoder)
+
+    def decoded(self, data: bytes) -> Tensor:
+        """The network's input for an uploaded file; raises a RefusedPicture."""
+        with self._decoder() as decoder:
+            square = decoder.square(data)
+        # the transform leaves a square as it is, and does the rest
+        return network_input(square, self.transform)
 
     async def respond(self, answer: Callable[[], Any]) -> Response:
         """The JSON of answer(), computed by a worker thread."""
-        content = await self.in_worker(lambda: catalog.to_json(answer()))
+        content = await in_thread(self.workers, lambda: catalog.to_json(answer()))
         return Response(content, media_type="application/json")
 
-    async def in_worker(self, work: Callable[[], T]) -> T:
-        """The result of work() in a worker thread; the event loop stays free."""
-        return await asyncio.get_running_loop().run_in_executor(self.workers, work)
-
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads and processes."""
         self.queue.close()
         self.workers.shutdown()
-        self.decoders.shutdown(wait=False, cancel_futures=True)
+        for decoder in self._all_decoders:
+            decoder.end()
+        self.decoding.shutdown(cancel_futures=True)
+        for decoder in self._all_decoders:
+            decoder.close()
 
     def parse_query(self, k: int, text: str) -> tuple[int, Where | None]:
         """Checked number of neighbors and filter; raises an HTTPException if invalid."""
@@ -192,6 +211,11 @@ class Service:
                 self.model.thresholds.at(strangers)
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
+
+
+async def in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """The result of work() in one of these threads; the event loop stays free."""
+    return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
 def _checked(work: Callable[[], T]) -> T:

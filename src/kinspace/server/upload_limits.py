@@ -3,64 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import warnings
 
-from PIL import Image, UnidentifiedImageError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kinspace.data.pictures import UnreadablePicture, decode, known_formats
+from kinspace._core.picture_process import PictureLimits, RefusedPicture
 from kinspace.server.server_settings import ServerSettings
 
-__all__ = ["UploadLimitMiddleware", "read_upload"]
+__all__ = ["FORMATS", "UploadLimitMiddleware", "check_size", "picture_limits", "refusal"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 FORMAT_NAMES = "JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF"
 FORM_BYTES = 4096  # of a form around its file
 
 
-def read_upload(data: bytes, settings: ServerSettings) -> Image.Image:
-    """The picture of an upload, upright and RGB; raises an HTTPException if it is invalid.
+def check_size(data: bytes, settings: ServerSettings) -> None:
+    """Raise an HTTPException for an upload of no bytes or too many.
 
-    >>> read_upload(b"hello", ServerSettings())
+    >>> check_size(b"", ServerSettings())
     Traceback (most recent call last):
-    starlette.exceptions.HTTPException: 415: picture: expected JPEG, PNG, ... got another kind of
-    file
+    starlette.exceptions.HTTPException: 400: picture: expected a picture, got an empty file
     """
     if not data:
         raise HTTPException(400, "picture: expected a picture, got an empty file")
     if len(data) > settings.max_upload_bytes:
         raise HTTPException(413, _too_large_text(settings))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about Pillow's own limit; ours is below
-            # reads only the header: nothing is decoded before its size is known
-            with Image.open(io.BytesIO(data), formats=known_formats(FORMATS)) as picture:
-                width, height = picture.size
-    except UnidentifiedImageError:
-        raise HTTPException(
-            415, f"picture: expected {FORMAT_NAMES}, got another kind of file"
-        ) from None
-    except Exception as error:  # noqa: BLE001 - Pillow's plugins raise almost anything
-        if isinstance(error, Image.DecompressionBombError):
-            raise HTTPException(
-                413, f"picture: expected {_pixels_text(settings)}, got more"
-            ) from None
-        raise HTTPException(400, f"picture: cannot be read: {error}") from None
-    if width * height > settings.max_pixels:
-        raise HTTPException(
-            413, f"picture: expected {_pixels_text(settings)}, got {width:,} x {height:,}"
-        )
-    try:
-        # the number of frames is not asked for: a file of many directories takes long to count
-        return decode(io.BytesIO(data), "picture", formats=FORMATS, count_frames=False)
-    except UnreadablePicture as error:
-        raise HTTPException(400, str(error)) from None
 
 
-def _pixels_text(settings: ServerSettings) -> str:
-    return f"a picture of at most {settings.max_pixels:,} pixels"
+def picture_limits(settings: ServerSettings, resize: int, fit: str) -> PictureLimits:
+    """What a process that decodes uploads may use, and the square that it makes of them."""
+    return PictureLimits(
+        FORMATS,
+        settings.max_pixels,
+        settings.decode_memory,
+        settings.decode_timeout,
+        resize,
+        fit,
+    )
+
+
+def refusal(refused: RefusedPicture, settings: ServerSettings) -> HTTPException:
+    """The response to a picture that is not decoded.
+
+    >>> refusal(RefusedPicture("time", "10 seconds"), ServerSettings()).status_code
+    413
+    """
+    if refused.kind == "broken":
+        return HTTPException(400, f"picture: {refused.reason}")
+    if refused.kind == "format":
+        return HTTPException(415, f"picture: expected {FORMAT_NAMES}, got {refused.reason}")
+    expected = {
+        "pixels": f"a picture of at most {settings.max_pixels:,} pixels",
+        "time": f"one that is decoded in {settings.decode_timeout:g} seconds",
+        "memory": f"one that is decoded with {settings.decode_memory:,} bytes",
+    }
+    got = refused.reason if refused.kind == "pixels" else "another"
+    return HTTPException(413, f"picture: expected {expected[refused.kind]}, got {got}")
 
 
 def _too_large_text(settings: ServerSettings) -> str:

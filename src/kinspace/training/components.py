@@ -24,6 +24,7 @@ from kinspace.models import (
     make_embedder,
     parameter_groups,
 )
+from kinspace.models.head import FILLERS
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
 from kinspace.recipes import Recipe, with_changes
 from kinspace.recipes.overrides import samples_per_batch
@@ -40,6 +41,7 @@ from kinspace.training.step import Precision, seed_everything
 
 __all__ = [
     "choose_backbone",
+    "densities_for",
     "fit_dim",
     "init_head",
     "make_model",
@@ -122,7 +124,7 @@ def fit_dim(recipe: Recipe, model: Embedder) -> tuple[Recipe, str | None]:
     'embeddings of 128 dimensions in place of 999: the backbone has no more features'
     """
     layer, part = model.head.linear, recipe.model
-    if part.start == "random" or not isinstance(layer, nn.Linear):
+    if part.start in ("random", *FILLERS) or not isinstance(layer, nn.Linear):
         return recipe, None
     if layer.out_features <= layer.in_features:
         return recipe, None
@@ -187,6 +189,7 @@ def make_plan(recipe: Recipe, settings: RunSettings, *, steps_before: int = 0) -
         clip_value=optimizer.clip_value,
         micro_batch=settings.micro_batch,
         refresh_every=0 if recipe.index is None else recipe.index.refresh,
+        disagreement=None if recipe.index is None else recipe.index.disagreement,
         validate_every=recipe.validation.every,
         log_every=settings.log_every,
         save_every=settings.save_every,
@@ -225,7 +228,9 @@ def init_head(recipe: Recipe, model: nn.Module, train: DataPart, *, batch_size: 
     part = recipe.model
     if not isinstance(model, Embedder) or part.dim is None:
         return
-    if part.start != "random":
+    if part.start in FILLERS:
+        model.head.init_from_filler(part.start)
+    elif part.start != "random":
         features = _features(model, train, batch_size)
         labels = train.dataset.labels.to(features.device)
         if part.start == "discriminants":
@@ -239,13 +244,24 @@ def init_head(recipe: Recipe, model: nn.Module, train: DataPart, *, batch_size: 
         model.head.calibrate(_features(model, some, batch_size), norm=part.start_norm)
 
 
-def original_densities(model: nn.Module, train: DataPart, *, batch_size: int = 128) -> Tensor:
+def densities_for(recipe: Recipe, model: nn.Module, train: DataPart) -> Tensor | None:
+    """The original densities that a recipe's density adaptivity needs; None: it needs none."""
+    for part in recipe.regularizers:
+        if part.name == "density" and part.options.get("ratios", True):
+            return original_densities(model, train, raw=part.options.get("raw", False)).cpu()
+    return None
+
+
+def original_densities(
+    model: nn.Module, train: DataPart, *, raw: bool = False, batch_size: int = 128
+) -> Tensor:
     """The mean squared distance of each class's features to their mean.
 
     The features are those before the embedding layer, normalized as are the embeddings that density
-    adaptivity compares them with.
+    adaptivity compares them with; raw: as they are.
     """
-    features = unit(_features(model, train, batch_size))
+    features = _features(model, train, batch_size)
+    features = features if raw else unit(features)
     labels = train.dataset.labels.to(features.device)
     count = train.dataset.num_classes
     means, sizes = class_means(features, labels, count)
@@ -266,7 +282,13 @@ def make_objective(
     options = dict(recipe.loss.options)
     if getattr(LOSSES[recipe.loss.name], "takes", None) == "clusters":
         options.setdefault("reduction", "none")  # the sampler draws seed clusters by these losses
-    loss = make_loss(recipe.loss.name, options, num_classes=num_classes, dim=dim)
+    loss = make_loss(
+        recipe.loss.name,
+        options,
+        num_classes=num_classes,
+        dim=dim,
+        virtual_points=recipe.loss.virtual_points,
+    )
     return Objective(
         loss,
         [
@@ -277,6 +299,7 @@ def make_objective(
                 ),
                 part.weight,
                 part.centers,
+                part.share,
             )
             for part in recipe.regularizers
         ],

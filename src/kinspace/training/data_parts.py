@@ -48,7 +48,15 @@ from kinspace.distributed import rank, world_size
 from kinspace.recipes.schema import SPLITS
 from kinspace.training.settings import RunSettings
 
-__all__ = ["DataPart", "DataParts", "embedding_dim", "prepare", "split_for", "split_names"]
+__all__ = [
+    "DataPart",
+    "DataParts",
+    "embedding_dim",
+    "prepare",
+    "split_for",
+    "split_names",
+    "unread_parts",
+]
 
 _TEST_FRACTION = 0.25  # of each class's pictures, in a stratified split
 
@@ -187,6 +195,18 @@ def prepare(
     return _parts(dataset, split, settings, validation, whole, skipped)
 
 
+def unread_parts(
+    dataset: Dataset, split: str, transform: TransformSettings, settings: RunSettings
+) -> DataParts:
+    """The parts without a look at the pictures, for features of them that are there already."""
+    device = settings.on_device()
+    inputs = isinstance(dataset.pictures, SampleInputs)
+    whole = DataPart(
+        dataset, None if inputs else transform, device, workers=0 if inputs else _workers(settings)
+    )
+    return _parts(dataset, split, settings, 0.0, whole)
+
+
 def _parts(
     dataset: Dataset,
     name: str,
@@ -213,7 +233,24 @@ def split_for(dataset: Dataset, name: str) -> str:
     """
     if name != "auto":
         return name
-    return "zero_shot" if dataset.standard else "random_classes"
+    if not dataset.standard:
+        return "random_classes"
+    return "official" if _has_classes_to_test(dataset) else "zero_shot"
+
+
+def _has_classes_to_test(dataset: Dataset) -> bool:
+    """Whether the official parts test on classes of their own, other than the second half.
+
+    So it is with Stanford Online Products, In-Shop Clothes and Omniglot: half of their classes are
+    not the published training classes.
+    """
+    if dataset.parts is None or dataset.num_classes < 2:
+        return False
+    trains = torch.tensor([part in ("train", "val") for part in dataset.parts])
+    trained, tested = dataset.labels[trains].unique(), dataset.labels[~trains].unique()
+    if not len(trained) or not len(tested) or bool(torch.isin(trained, tested).any()):
+        return False
+    return trained.tolist() != list(range((dataset.num_classes + 1) // 2))
 
 
 def split_names(

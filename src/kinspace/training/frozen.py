@@ -30,7 +30,7 @@ from kinspace.training.data_parts import DataPart, DataParts
 from kinspace.training.embedding import embed_all
 from kinspace.training.run_folder import read_checkpoint, write_checkpoint
 
-__all__ = ["features_of", "freeze", "with_features"]
+__all__ = ["features_of", "freeze", "kept_features", "with_features"]
 
 Status = Callable[[int, int], object]
 
@@ -68,6 +68,35 @@ def with_features(
         for name, part in (("validation", parts.validation), ("test", parts.test))
     )
     return replace(parts, train=found("train", parts.train), validation=validation, test=test)
+
+
+def kept_features(parts: DataParts, model: Embedder, folder: Path) -> DataParts | None:
+    """The parts with the features in a folder of `with_features`; None where they are not there.
+
+    For one view of each picture.
+    """
+
+    def found(name: str, part: DataPart) -> DataPart | None:
+        several = {"views": 1, "mean_over": 1}
+        stamp, file = _stamp(part, model, **several), folder / f"{name}.safetensors"
+        features = None if stamp is None else _read(file, stamp, part.device)
+        return None if features is None else replace(part, features=features)
+
+    with_them = {name: found(name, part) for name, part in parts.by_name().items()}
+    if None in with_them.values():
+        return None
+    return replace(parts, **with_them)  # type: ignore[arg-type]
+
+
+def _read(file: Path, stamp: dict[str, Any], device: torch.device) -> Tensor | None:
+    """The features in a file; None where it is not there, damaged, or of something else."""
+    if not file.exists():
+        return None
+    try:
+        tensors, made_of = read_checkpoint(file, device)
+    except ValueError:
+        return None
+    return tensors["features"] if made_of == stamp else None
 
 
 def features_of(
@@ -122,13 +151,10 @@ def _kept(
 ) -> Tensor:
     """`features_of`, read from the file where it has them, else written to it."""
     stamp = None if file is None else _stamp(part, model, views=views, mean_over=mean_over)
-    if file is not None and stamp is not None and file.exists():
-        try:
-            tensors, made_of = read_checkpoint(file, part.device)
-        except ValueError:
-            tensors, made_of = {}, {}
-        if made_of == stamp:
-            return tensors["features"]
+    if file is not None and stamp is not None:
+        kept = _read(file, stamp, part.device)
+        if kept is not None:
+            return kept
     features = features_of(
         part, model, views=views, mean_over=mean_over, batch_size=batch_size, progress=progress
     )

@@ -46,7 +46,8 @@ __all__ = ["Hooks", "Plan", "Stopped", "fit", "make_hooks"]
 class Plan:
     """The numbers of a training: its length, its rates, and the steps between two events.
 
-    refresh_every: of the cluster index; 0: once an epoch. keep_every: 0: keep no checkpoints.
+    refresh_every: of the cluster index; 0: once an epoch. disagreement: as in `IndexConfig`.
+    keep_every: 0: keep no checkpoints.
     validate_at: the steps to validate at, in place of every `validate_every`.
     steps_before: those of the warm start, which the names of kept checkpoints count too.
     """
@@ -58,6 +59,7 @@ class Plan:
     clip_value: float | None = None
     micro_batch: int | None = None
     refresh_every: int = 0
+    disagreement: float | None = None
     validate_every: int = 200
     validate_at: tuple[int, ...] = ()
     log_every: int = 10
@@ -100,7 +102,7 @@ def fit(
                         enough = _validate(state, plan, validation, hooks, row)
                         clock.pause()
                     _log(row, hooks, diagnostics)
-                if due["refresh"]:
+                if due["refresh"] or _disagrees(state, plan, result):
                     _refresh_index(state, train, plan)
                 if due["keep"]:
                     window.require_finite()
@@ -191,6 +193,13 @@ def _refresh_index(state: State, train: DataPart, plan: Plan) -> None:
     assert state.index is not None
     embeddings = embed_all(state.model, train, batch_size=plan.eval_batch, what="training")
     state.index.refresh(embeddings, train.dataset.labels.to(embeddings.device))
+
+
+def _disagrees(state: State, plan: Plan, result: StepResult) -> bool:
+    """Whether the clusters are no longer those of the embeddings (`IndexConfig.disagreement`)."""
+    if state.index is None or plan.disagreement is None or state.step == plan.steps:
+        return False
+    return state.index.compare(result.indices, result.embeddings) > plan.disagreement
 
 
 def _validate(

@@ -36,6 +36,7 @@ class RunSettings:
     log_every: int = 10
     keep_every: int | None = None
     skip_bad: bool = False
+    allow_outside: bool = False
     baselines: bool = True
     channels_last: bool = True
     compile: bool = False

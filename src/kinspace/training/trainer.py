@@ -43,12 +43,12 @@ from kinspace.recipes.overrides import fit_batch_size
 from kinspace.recipes.sections import AUTO
 from kinspace.training.components import (
     choose_backbone,
+    densities_for,
     fit_dim,
     init_head,
     make_model,
     make_plan,
     make_state,
-    original_densities,
     supports_channels_last,
     transform_settings,
     warm_start_recipe,
@@ -72,9 +72,10 @@ from kinspace.training.run_folder import (
     write_checkpoint,
     write_run,
 )
-from kinspace.training.selection import Selection, enough_classes, fresh_model, start_recipe
+from kinspace.training.selection import Selection
 from kinspace.training.settings import RunSettings
 from kinspace.training.state import State, from_checkpoint
+from kinspace.training.trials import enough_classes, fresh_model, start_recipe
 
 if TYPE_CHECKING:
     from kinspace.run import Run
@@ -102,6 +103,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     log_every: int = 10,
     keep_every: int | None = None,
     skip_bad: bool = False,
+    allow_outside: bool = False,
     baselines: bool = True,
     channels_last: bool = True,
     compile: bool = False,  # noqa: A002 - the name of the option
@@ -120,9 +122,9 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     resume: resume the run in `out`.
     final: then train once more with the same settings on all classes, also those of the test, in
         RUN/final, and return that run: the model to use, of which RUN has the expected quality.
-    split: "random_classes", "zero_shot", "official", "stratified", "all", or "auto": the first half
-        of the classes of a standard set trains, of other data a half drawn by the seed. By default
-        the recipe's.
+    split: "random_classes", "zero_shot", "official", "stratified", "all", or "auto": of a
+        standard set the published classes train, for most the first half, of other data a half
+        drawn by the seed. By default the recipe's.
     seed: the random seed of the split, the weights, the batches and the crops.
     device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
     precision: "float32", "bf16" or "fp16" for the model; by default bf16 on a GPU, float32 on a
@@ -136,6 +138,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     keep_every: keep the weights every so many steps, and the last, as
         RUN/checkpoints/step-000100.safetensors; steps of a warm start count.
     skip_bad: train without pictures that cannot be read, instead of raising.
+    allow_outside: a table may name pictures outside its folder.
     baselines: evaluate raw pixels and the untrained backbone too.
     channels_last: use the channels-last memory format, which is faster.
     compile: run the model through torch.compile.
@@ -159,6 +162,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
         log_every=log_every,
         keep_every=keep_every,
         skip_bad=skip_bad,
+        allow_outside=allow_outside,
         baselines=baselines,
         channels_last=channels_last,
         compile=compile,
@@ -265,7 +269,7 @@ class _Trainer:
 
         evaluated_by: the run that tells how good this one is expected to be.
         """
-        dataset = load_dataset(data)
+        dataset = load_dataset(data, allow_outside=settings.allow_outside)
         dataset.require_labels("train")
         if settings.tensorboard:
             require_tensorboard()  # fail before there is a run folder
@@ -391,9 +395,7 @@ class _Trainer:
     def _train(self, progress: OneBar) -> _Trained:
         """The warm start if the recipe has one, then the method."""
         phase = 0 if self.resumed is None else int(self.resumed[1]["phase"])
-        original = None
-        if any(part.name == "density" for part in self.recipe.regularizers):
-            original = self._original_densities(phase)
+        original = self._original_densities(phase)
         if self.recipe.warm_start.steps and phase == 0:
             before = warm_start_recipe(self.recipe)
             before, _ = fit_batch_size(before, self.parts.train.dataset.labels)
@@ -463,11 +465,11 @@ class _Trainer:
                     self.folder / "model.safetensors", weights, {"step": 0, "phase": 1}
                 )
 
-    def _original_densities(self, phase: int) -> Tensor:
+    def _original_densities(self, phase: int) -> Tensor | None:
         """The densities of the pretrained features; the checkpoint of a resumed run has them."""
         if self.resumed is not None and phase == 1:
             return torch.zeros(self.parts.train.dataset.num_classes)
-        return original_densities(self.model, self.parts.train).cpu()
+        return densities_for(self.recipe, self.model, self.parts.train)
 
     def _train_phase(
         self, number: int, recipe: Recipe, original: Tensor | None, progress: OneBar

@@ -82,6 +82,7 @@ def tune(  # noqa: PLR0913 - every option of the command line is a parameter
     save_every: int = 200,
     log_every: int = 10,
     skip_bad: bool = False,
+    allow_outside: bool = False,
     compile: bool = False,  # noqa: A002 - the name of the option
     tensorboard: bool = False,
     quiet: bool = False,
@@ -120,6 +121,7 @@ def tune(  # noqa: PLR0913 - every option of the command line is a parameter
         save_every=save_every,
         log_every=log_every,
         skip_bad=skip_bad,
+        allow_outside=allow_outside,
         compile=compile,
         tensorboard=tensorboard,
         quiet=quiet,
@@ -129,7 +131,8 @@ def tune(  # noqa: PLR0913 - every option of the command line is a parameter
     recipe = _with_ranges(recipe, ranges or {})
     started = init_process_group(settings.on_device())
     try:
-        dataset = _training_part(load_dataset(data), recipe, settings)
+        whole = load_dataset(data, allow_outside=allow_outside)
+        dataset = _training_part(whole, recipe, settings)
         name = str(data) if isinstance(data, (str, Path)) else dataset.name
         folder = _study_folder(out, name, dataset, recipe, settings)
         return _run_trials(folder, dataset, recipe, settings, trials=trials, sampler=sampler)

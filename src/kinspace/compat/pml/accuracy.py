@@ -45,14 +45,14 @@ class AccuracyCalculator:
         reference_labels: Tensor | None = None,
         ref_includes_query: bool = False,
     ) -> dict[str, float]:
-        """The measures of queries in a reference, or in themselves, each left out of its own."""
-        if ref_includes_query and reference is not None and not torch.equal(reference, query):
-            raise ValueError(
-                "ref_includes_query: expected the queries as the reference, got a larger one; "
-                "leave the queries out of it"
-            )
-        alone = reference is None or ref_includes_query
-        others = (None, None) if alone else (reference, reference_labels)
+        """The measures of queries in a reference, or in themselves, each left out of its own.
+
+        ref_includes_query: the first rows of the reference are the queries.
+        """
+        others = (reference, reference_labels)
+        own = None
+        if ref_includes_query and reference is not None:
+            own = torch.arange(len(query))
         found: dict[str, float] = {}
         if set(self.names) & set(RETRIEVAL):
             scores = retrieval_metrics(
@@ -62,6 +62,7 @@ class AccuracyCalculator:
                 metric="euclidean",
                 gallery=others[0],
                 gallery_labels=others[1],
+                rows_in_gallery=own,
             )
             found = {name: scores[key] for name, key in RETRIEVAL.items() if name in self.names}
         if set(self.names) & set(CLUSTERING):

@@ -9,7 +9,6 @@ on coming from pytorch-metric-learning says how.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from kinspace import losses as ours
 from kinspace._core.references import chosen, compared, triplets_of_pairs
+from kinspace._core.samples import inputs_of
 from kinspace._core.tensor_ops import upcast_half
 from kinspace._core.vectors import unit
 from kinspace.compat.pml.distances import LpDistance
@@ -94,7 +94,7 @@ class Loss(nn.Module):
         **others: Any,
     ) -> Tensor:
         given = dict(others)
-        takes = inspect.signature(self.loss.forward).parameters
+        takes = inputs_of(self.loss.forward)
         if ref_emb is not None:
             given |= {"reference": self._scaled(ref_emb), "reference_labels": ref_labels}
         if indices_tuple is not None:

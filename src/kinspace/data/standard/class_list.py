@@ -7,14 +7,24 @@ learning with adaptive density discrimination", 2016, Appendix C). The folder of
     val/n01693334/...                       part "val" (optional, in class folders too)
 
 or the class folders directly, all of them part "train". Other classes there are ignored.
-The object attributes themselves (Russakovsky & Fei-Fei, 2010) are no part of ImageNet, nor of this.
+The object attributes themselves (Russakovsky & Fei-Fei, 2010) are no part of ImageNet. Where the
+folder has them in a table, its pictures are the part "test", so that neighbors can be asked what
+they share (Magnet's Fig. 6(d)):
+
+    attributes.csv    path,black,striped,...        numbers from 0 to 1, a row a picture
+                      n01693334/n01693334_10014.JPEG,0,1,...
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 
-from kinspace.data.dataset import Dataset
+import torch
+
+from kinspace._core.checks import first_few
+from kinspace.data.dataset import Attributes, Dataset
 from kinspace.data.pictures import FilePictures
 from kinspace.data.standard.source import Counts, Folder, Source, build_dataset
 
@@ -69,8 +79,9 @@ def class_list(
     absent = [place for _, _, place in class_folders if not place.is_dir()]
     if absent:
         raise source.missing_files(folder, [f"{p.relative_to(folder).as_posix()}/" for p in absent])
+    annotated, attribute_names = _annotations(folder / "attributes.csv")
     listed = [
-        (path, label, part)
+        (path, label, "test" if _key(path) in annotated else part)
         for part, label, place in class_folders
         for path in sorted(place.iterdir())
         if path.is_file() and not path.name.startswith(".")
@@ -82,4 +93,46 @@ def class_list(
         classes,
         [part for _, _, part in listed],
         counts,
+        attributes=_attributes(folder, [path for path, _, _ in listed], annotated, attribute_names),
     )
+
+
+def _key(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _annotations(table: Path) -> tuple[dict[str, list[float]], tuple[str, ...]]:
+    """The attributes of each picture in the table, and their names; nothing without a table."""
+    if not table.is_file():
+        return {}, ()
+    with table.open(encoding="utf-8", newline="") as stream:
+        names, *rows = [row for row in csv.reader(stream) if row] or [[]]
+    if len(names) < 2 or names[0] != "path":
+        raise ValueError(f"{table}: expected columns path and one an attribute, got {names}")
+    found = {}
+    for line, (name, *values) in enumerate(rows, start=2):
+        try:
+            found["/".join(Path(name).parts[-2:])] = [float(value) for value in values]
+        except ValueError:
+            raise ValueError(f"{table}, row {line}: expected numbers, got {values}") from None
+        if len(values) != len(names) - 1 or not all(0 <= float(value) <= 1 for value in values):
+            raise ValueError(
+                f"{table}, row {line}: expected {len(names) - 1} numbers from 0 to 1, got {values}"
+            )
+    return found, tuple(names[1:])
+
+
+def _attributes(
+    folder: Path, paths: Sequence[Path], annotated: dict[str, list[float]], names: tuple[str, ...]
+) -> Attributes | None:
+    """Those of the pictures with annotations; all others have 0, and are not in the test part."""
+    if not annotated:
+        return None
+    keys = [_key(path) for path in paths]
+    if absent := sorted(set(annotated) - set(keys)):
+        raise ValueError(
+            f"{folder / 'attributes.csv'}: expected pictures of the classes, got {len(absent)} "
+            f"others: {first_few(absent)}"
+        )
+    nothing = [0.0] * len(names)
+    return Attributes(names, torch.tensor([annotated.get(key, nothing) for key in keys]))
