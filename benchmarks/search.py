@@ -49,7 +49,7 @@ from kinspace.search import (
     MilvusIndex,
     Reranked,
 )
-from kinspace.search.gallery import FACTORS
+from kinspace.search.gallery_index import FACTORS
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "exact": ("exact", {}),

@@ -162,7 +162,10 @@ class Run:
         found = read_json(path) if path.exists() else {}
         steps = {name: found[name] for name in ("steps", "selected_step") if name in found}
         measured = [found[name] for name in MEASURED if found.get(name) is not None]
-        if not _each(steps, _count) or not all(map(_measures, measured)):
+        right = _each(steps, _count) and all(map(_measures, measured))
+        if right and measured and found.get("selected"):
+            right = len(steps) == 2 and _count(found["selected"].get("queries"))
+        if not right:
             raise ValueError(f"{path}: expected the results of a training, got others")
         return found
 
@@ -366,7 +369,10 @@ def data_source(about: Mapping[str, Any]) -> str:
     """
     name = str(about["data"])
     there = Path(str(about.get("working_folder", "."))) / name
-    return str(there) if not Path(name).exists() and there.exists() else name
+    try:
+        return str(there) if not Path(name).exists() and there.exists() else name
+    except (OSError, ValueError):  # no path at all: `load_dataset` says so
+        return name
 
 
 def load_run_data(about: Mapping[str, Any]) -> Dataset:

@@ -261,6 +261,7 @@ def test_a_picture_is_added_as_a_new_class_and_a_label_put_right(
     assert after.classify(picture).class_name == "a new class"
 
 
+@pytest.mark.slow
 def test_the_report_opens_at_the_picture(browser: Any, run: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(run, tmp_path / "run")
     write_report(folder, device="cpu", checked=False)

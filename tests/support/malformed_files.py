@@ -36,7 +36,7 @@ from kinspace.data import from_archive, load_dataset
 from kinspace.data.pictures import decode
 from kinspace.embeddings import EmbeddingTable
 from kinspace.recipes import describe, read_recipe, recipe_names
-from kinspace.search.gallery import open_gallery, rebuild_index
+from kinspace.search.run_gallery import open_gallery, rebuild_index
 from kinspace.training import resume_training
 from odd_pictures import encoded, scene
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from kinspace.training.run_folder import read_checkpoint, write_checkpoint
 from odd_pictures import write_clean
 from training_commands import QUICK, assert_same_run, run_here, stopped_here
 
@@ -98,6 +99,11 @@ def replace_line(file: Path, number: int, text: str) -> None:
     file.write_text("\n".join(lines) + "\n")
 
 
+def at_step(file: Path, step: int) -> None:
+    tensors, state = read_checkpoint(file)
+    write_checkpoint(file, tensors, {**state, "step": step})
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a bit of a weight": (
         lambda run: flip(run / "last.safetensors", 0.9),
@@ -115,6 +121,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda run: edit(run / "run.json", lambda about: about["recipe"]["model"].update(dim=12)),
         "last.safetensors: expected a checkpoint of the model in run.json, got another: ",
     ),
+    "a step of 10^9": (
+        lambda run: at_step(run / "last.safetensors", 10**9),
+        "last.safetensors: expected a checkpoint of the model in run.json, got another: step 1,0",
+    ),
     "run.json {}": (lambda run: (run / "run.json").write_text("{}"), "expected a run of format 1"),
     "run.json []": (lambda run: (run / "run.json").write_text("[]"), "expected a run of format 1"),
     "metrics {}": (
@@ -123,6 +133,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "metrics []": (
         lambda run: replace_line(run / "metrics.jsonl", 0, "[]"),
+        "metrics.jsonl: line 1: expected a row of metrics",
+    ),
+    "a last row of another kind": (
+        lambda run: (run / "metrics.jsonl").write_text("[]\n"),
         "metrics.jsonl: line 1: expected a row of metrics",
     ),
     "metrics of bytes": (

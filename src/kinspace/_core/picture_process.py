@@ -219,19 +219,21 @@ def _limit_memory(more: int) -> None:
 
 def _work(limits: PictureLimits, come: IO[bytes], back: IO[bytes]) -> None:
     """Answer until the other process closes the pipe."""
-    square = Square(limits.resize, limits.fit)
     while len(head := come.read(LENGTH.size)) == LENGTH.size:
-        data = _exactly(come, *LENGTH.unpack(head))
-        try:
-            picture = read_limited(data, limits.formats, limits.pixels)
-            pixels, header = square(picture).tobytes(), {}
-        except RefusedPicture as refused:
-            pixels, header = b"", {"kind": refused.kind, "reason": refused.reason}
-        except MemoryError:
-            pixels, header = b"", {"kind": "memory", "reason": "more"}
-        picture = None
+        header, pixels = _response(_exactly(come, *LENGTH.unpack(head)), limits)
         back.write(json.dumps(header).encode() + b"\n" + pixels)
         back.flush()
+
+
+def _response(data: bytes, limits: PictureLimits) -> tuple[dict[str, str], bytes]:
+    """Why the picture is refused, or nothing and the pixels of its square."""
+    try:
+        picture = read_limited(data, limits.formats, limits.pixels)
+        return {}, Square(limits.resize, limits.fit)(picture).tobytes()
+    except RefusedPicture as refused:
+        return {"kind": refused.kind, "reason": refused.reason}, b""
+    except MemoryError:
+        return {"kind": "memory", "reason": "more"}, b""
 
 
 def _main() -> None:

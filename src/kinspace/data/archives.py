@@ -155,7 +155,7 @@ def from_archive(
                 where = f"{archive}/{tables[0]}"
                 table = read_table(raw, where=where, labeled=labeled, columns=columns)
                 return _from_table(archive, tables[0], table, members)
-    except _BROKEN as error:
+    except _UNREADABLE as error:
         raise ValueError(
             f"{archive}: expected a zip or tar archive, got one that cannot be read: {brief(error)}"
         ) from None

@@ -7,7 +7,7 @@ from kinspace.inference.model import EmbeddingModel, load
 from kinspace.inference.onnx import Exported, export_onnx, export_run
 from kinspace.inference.pretrained import pretrained_model, pretrained_run
 from kinspace.search.class_votes import UNKNOWN, Added, Neighbor, Verdict
-from kinspace.search.gallery import gallery_recall, index_run, rebuild_index
+from kinspace.search.run_gallery import gallery_recall, index_run, rebuild_index
 
 __all__ = [
     "UNKNOWN",

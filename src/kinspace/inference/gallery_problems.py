@@ -13,7 +13,7 @@ from kinspace.evaluation.data_problems import suspect_labels
 from kinspace.evaluation.duplicate_pictures import find_duplicates
 from kinspace.inference.gallery_pictures import table_pictures
 from kinspace.run import Run, open_run
-from kinspace.search.gallery import open_gallery
+from kinspace.search.run_gallery import open_gallery
 
 __all__ = ["DUPLICATES", "LABEL_ERRORS", "gallery_duplicates", "label_errors", "picture_duplicates"]
 

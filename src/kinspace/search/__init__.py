@@ -4,10 +4,13 @@ from kinspace.evaluation.thresholds import Thresholds, calibrate
 from kinspace.search.compact import CompactIndex
 from kinspace.search.exact import ExactIndex
 from kinspace.search.faiss_index import FaissIndex
-from kinspace.search.gallery import INDEXES, Gallery, open_gallery
+from kinspace.search.gallery import Gallery
+from kinspace.search.gallery_index import INDEXES
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.reranked import Reranked
+from kinspace.search.reranking import expand_queries, k_reciprocal_distances
+from kinspace.search.run_gallery import open_gallery
 
 __all__ = [
     "INDEXES",
@@ -21,6 +24,8 @@ __all__ = [
     "Thresholds",
     "Where",
     "calibrate",
+    "expand_queries",
+    "k_reciprocal_distances",
     "open_gallery",
     "recall_against_exact",
 ]

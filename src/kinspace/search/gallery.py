@@ -1,17 +1,17 @@
 """The gallery: the pictures a model searches in, as a table with an index.
 
-`kinspace.search.gallery_files` has the files in a run folder and says when they change.
-`index_run` makes it from a run and pictures, with its thresholds: `kinspace index`.
+`kinspace.search.gallery_files` has the files in a run folder and says when they change,
+`run_gallery` makes a gallery of a run and its pictures.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -19,55 +19,32 @@ from numpy.typing import NDArray
 
 from kinspace._core import checks
 from kinspace.embeddings import EmbeddingTable, unique_names
-from kinspace.evaluation.thresholds import DEFAULT_STRANGERS, Thresholds
-from kinspace.run import PARTS, Run, Splits, open_run
+from kinspace.evaluation.thresholds import Thresholds
 from kinspace.search.class_votes import Added, ClusterClassifier, Neighbor, nearest_class
-from kinspace.search.compact import PRECISIONS, CompactIndex
+from kinspace.search.compact import CompactIndex
 from kinspace.search.exact import ExactIndex
-from kinspace.search.faiss_index import FaissIndex, check_training_size
+from kinspace.search.faiss_index import FaissIndex
 from kinspace.search.gallery_files import FILE, GalleryFiles, Snapshot, new_generation
+from kinspace.search.gallery_index import (
+    FACTORS,
+    INDEXES,
+    IndexOptions,
+    check_precision,
+    check_size,
+    has_rows,
+    new_milvus_index,
+    put_rows,
+    without_reranking,
+)
 from kinspace.search.gallery_rows import Change, GalleryRows
-from kinspace.search.index import Index, Where, recall_against_exact
+from kinspace.search.index import Index, Where
 from kinspace.search.milvus import MilvusIndex
-from kinspace.search.milvus_client import check_server
 from kinspace.search.reranked import Reranked
 
-if TYPE_CHECKING:
-    from kinspace.inference.model import EmbeddingModel
-
-__all__ = [
-    "FILE",
-    "INDEXES",
-    "Gallery",
-    "IndexOptions",
-    "check_index",
-    "gallery_recall",
-    "index_run",
-    "open_gallery",
-    "rebuild_index",
-]
-
-INDEXES: dict[str, type[ExactIndex | FaissIndex | MilvusIndex]] = {
-    "exact": ExactIndex,
-    "faiss": FaissIndex,
-    "milvus": MilvusIndex,
-}
+__all__ = ["FILE", "Gallery"]
 
 ATTEMPTS = 5  # of a search or a load, while other threads and processes change the gallery
-FACTORS = {"int8": 4, "binary": 20}  # candidates per result
 JOURNAL = 2**24  # bytes: a journal longer than this, and than the gallery, is taken into it
-
-
-class IndexOptions(TypedDict, total=False):
-    """`precision` of the exact index; `kind` of faiss; `uri`, `name`, `index_type` of Milvus."""
-
-    precision: str
-    kind: str
-    effort: int
-    uri: str | Path
-    name: str | None
-    token: str | None
-    index_type: str
 
 
 class Gallery:
@@ -122,7 +99,7 @@ class Gallery:
             with self._changing:
                 if self._index is None:
                     made = self._new_exact_index()
-                    _put(made, self._rows, self._rows.keys)
+                    put_rows(made, self._rows, self._rows.keys)
                     self._index = made
                 index = self._index
         return index
@@ -141,12 +118,12 @@ class Gallery:
             if backend == "faiss":
                 index = self._with_full_vectors(FaissIndex(self.table.dim, **given))
             elif backend == "milvus":
-                index = _new_milvus_index(folder, self.table.dim, given)
+                index = new_milvus_index(folder, self.table.dim, given)
             else:
-                _check_precision(given)
+                check_precision(given)
                 self.precision = given.get("precision", "float32")
                 index = self._new_exact_index()
-            _put(index, self._rows, self._rows.keys)
+            put_rows(index, self._rows, self._rows.keys)
             self._index, self.backend = index, backend
 
     def _new_exact_index(self) -> Index:
@@ -348,7 +325,7 @@ class Gallery:
         try:
             self._rows = after  # before the index, whose keys have to be known
             if index is not None:  # an exact one is built when it is first searched
-                _put(index, after, change.keys)
+                put_rows(index, after, change.keys)
         except BaseException:
             self._rows = before
             if self._files is not None:
@@ -356,7 +333,7 @@ class Gallery:
                 self._journaled = start
             with suppress(ValueError, OSError):  # the first error is the one to know of
                 if index is not None:
-                    _put(index, before, change.keys)
+                    put_rows(index, before, change.keys)
             raise
         if self._files is not None and self._journaled > max(JOURNAL, self._files.size()):
             self.save(self._files.folder)
@@ -378,7 +355,7 @@ class Gallery:
             for name in ("_rows", "backend", "precision", "_generation", "_journaled"):
                 setattr(self, name, getattr(fresh, name))
             # an index of compressed vectors asks this gallery for its rows, not the fresh one
-            self._index = fresh._index and self._with_full_vectors(_plain(fresh._index))
+            self._index = fresh._index and self._with_full_vectors(without_reranking(fresh._index))
             return
         self._replay(shared=isinstance(self._index, MilvusIndex))
 
@@ -393,7 +370,7 @@ class Gallery:
         if keys:
             self._rows = rows
             if self._index is not None and not shared:
-                _put(self._index, rows, np.unique(np.concatenate(keys)))
+                put_rows(self._index, rows, np.unique(np.concatenate(keys)))
 
     def _last_change(self) -> NDArray[np.int64] | None:
         """The keys of the last change in the journal, the only one that an index may not have."""
@@ -456,60 +433,16 @@ class Gallery:
         gallery._rows, gallery._files = read.rows, files
         gallery._generation = read.generation
         gallery.precision = read.address.get("precision", "float32")
-        _check_precision({"precision": gallery.precision})
+        check_precision({"precision": gallery.precision})
         checks.lookup("index", read.backend, INDEXES)
         if read.backend == "faiss" and with_index:
             index = FaissIndex.load(files.folder / read.address["file"])
-            _check_size(index, read, files)
+            check_size(index, read, files)
             gallery._index = gallery._with_full_vectors(index)
         gallery._replay(shared=False)
         if read.backend == "milvus" and with_index:
             gallery._index = _opened_milvus(files, read, gallery)
         return gallery
-
-
-def open_gallery(run: Run | str | Path) -> Gallery:
-    """The gallery of a run without its network, to look at and to change.
-
-    >>> open_gallery("runs/moths-nra-1").remove(["io/3.jpg"])  # doctest: +SKIP
-    1
-    """
-    run = run if isinstance(run, Run) else open_run(run)
-    if not run.indexed:
-        raise ValueError(
-            f"{run.folder}: expected a gallery, got none; make one with: kinspace index "
-            f"{run.folder}"
-        )
-    return Gallery.load(run.folder)
-
-
-def _put(index: Index, rows: GalleryRows, keys: NDArray[np.int64]) -> None:
-    """Make an index have for these keys what the rows have: the row, or nothing."""
-    places = rows.rows_of(keys)
-    if (places < 0).any():
-        index.delete(keys[places < 0])
-    there = places[places >= 0]
-    if not len(there):
-        return
-    table, columns = rows.table, None
-    if table.attributes is not None:
-        values = table.attributes[there] > 0.5
-        columns = {name: values[:, i] for i, name in enumerate(table.attribute_names)}
-    labels = None if table.labels is None else table.labels[there]
-    index.add(table.vectors[there], rows.keys[there], labels, columns)
-
-
-def _plain(index: Index) -> Index:
-    return index.index if isinstance(index, Reranked) else index
-
-
-def _check_size(index: Index, read: Snapshot, files: GalleryFiles) -> None:
-    if len(index) != len(read.rows.table):
-        raise ValueError(
-            f"{files.folder}: expected an index of the {len(read.rows.table)} pictures of the "
-            f"gallery, got one of {len(index)}; build it again with: kinspace index --rebuild "
-            f"{files.folder}"
-        )
 
 
 def _opened_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> MilvusIndex:
@@ -521,7 +454,7 @@ def _opened_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> Mil
     rows = gallery._rows
     if not read.generation:  # from before there were generations
         old = MilvusIndex.load(files.folder / read.address["file"])
-        _check_size(old, read, files)
+        check_size(old, read, files)
         return old.pinned()
     try:
         index = MilvusIndex.at(read.address, files.folder, where=str(files.file))
@@ -531,7 +464,7 @@ def _opened_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> Mil
             raise
         return _repaired_milvus(files, read, gallery)
     last = gallery._last_change()
-    if len(index) == len(rows.table) and (last is None or _has(index, rows, last)):
+    if len(index) == len(rows.table) and (last is None or has_rows(index, rows, last)):
         if last is None:
             index.finish_publish()
         return index
@@ -543,7 +476,7 @@ def _opened_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> Mil
             index.delete(there[times > 1])
         wrong = np.union1d(np.setxor1d(there, rows.keys), there[times > 1])
         last = gallery._last_change()
-        _put(index, rows, wrong if last is None else np.union1d(wrong, last))
+        put_rows(index, rows, wrong if last is None else np.union1d(wrong, last))
     return index
 
 
@@ -553,7 +486,7 @@ def _repaired_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> M
         gallery._replay(shared=True)
         rows, dim = gallery._rows, gallery.table.dim
         index = MilvusIndex.beside_damaged(read.address, files.folder, dim)
-        _put(index, rows, rows.keys)
+        put_rows(index, rows, rows.keys)
         index.wait_until_indexed()
         generation, address = new_generation(), index.address(files.folder)
         files.commit(Snapshot(rows, generation, read.backend, address))
@@ -561,18 +494,6 @@ def _repaired_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> M
         index.publish(drop_old=True)
         index.close()
     return index  # `load` sees that there is another generation, and reads that
-
-
-def _has(index: MilvusIndex, rows: GalleryRows, keys: NDArray[np.int64]) -> bool:
-    """Whether an index has these keys as the rows have them: with their label, or not at all."""
-    places = rows.rows_of(keys)
-    labels = rows.table.labels
-    wanted = {
-        int(key): -1 if labels is None else int(labels[place])
-        for key, place in zip(keys.tolist(), places.tolist(), strict=True)
-        if place >= 0
-    }
-    return index.labels_of(keys) == wanted
 
 
 def _neighbor(table: EmbeddingTable, row: int, cosine: float) -> Neighbor:
@@ -602,153 +523,4 @@ def _new_rows(
         tuple(unique_names(ids or (Path(p).name if p else "added" for p in paths))),
         tuple(path or "" for path in paths) if any(paths) else None,
         class_names=None if names is None else classes,
-    )
-
-
-def check_index(backend: str, options: Mapping[str, Any], count: int) -> None:
-    """Raise a ValueError if an index of `count` pictures cannot be built.
-
-    To be called before the pictures are embedded, which may take hours.
-
-    >>> check_index("faiss", {"kind": "ivf_pq"}, 10)
-    Traceback (most recent call last):
-    ValueError: ivf_pq: expected at least 9,984 vectors in the first `add`, to train on, got 10;
-    use kind 'hnsw' or the exact search, which is fast for so few
-    """
-    checks.lookup("index", backend, INDEXES)
-    if backend == "exact":
-        _check_precision(options)
-    if backend == "faiss":
-        check_training_size(FaissIndex(1, **options).kind, count)
-    if backend == "milvus" and "://" in str(options.get("uri", "")):
-        check_server(str(options["uri"]), options.get("name"), options.get("token"))
-
-
-def _check_precision(options: Mapping[str, Any]) -> None:
-    if unknown := options.keys() - {"precision"}:
-        raise ValueError(f"{min(unknown)}: expected with another index than the exact one")
-    checks.choice("precision", options.get("precision", "float32"), PRECISIONS)
-
-
-def rebuild_index(
-    run: Run | str | Path,
-    *,
-    backend: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    device: str | torch.device | None = None,
-) -> EmbeddingModel:
-    """Build the index of a run's gallery anew from its vectors; nothing is embedded.
-
-    Everything that was added stays. backend, options: one of INDEXES, and the options of its class;
-    by default the kind of index that the gallery has.
-    """
-    run = run if isinstance(run, Run) else open_run(run)
-    with GalleryFiles(run.folder).lock("kinspace index --rebuild"):
-        model = run.model(device, with_gallery=False)
-        gallery = Gallery.load(run.folder, model.device, with_index=False)
-        given: dict[str, Any] = {**(options or {})}
-        if backend is None:
-            backend = gallery.backend
-            if backend == "exact":
-                given = {"precision": gallery.precision, **given}
-        check_index(backend, given, len(gallery.table))
-        gallery.build(run.folder, backend, **given)
-        gallery.save(run.folder)
-        model.gallery = gallery
-        if model.thresholds is None and model.calibrate() is not None:
-            model.save_thresholds()
-    return model
-
-
-def _new_milvus_index(folder: Path, dim: int, options: Mapping[str, Any]) -> MilvusIndex:
-    """The next version of the collection, which `save` publishes."""
-    options = {"uri": folder / "milvus.db", **options}
-    try:
-        current = MilvusIndex(**options)
-    except ValueError:  # the name is new
-        return MilvusIndex(dim=dim, **options).pinned()
-    return current.next_version(dim)
-
-
-def index_run(  # noqa: PLR0913 - the options of `kinspace index`
-    run: Run | str | Path,
-    data: Any = None,
-    *,
-    backend: str = "exact",
-    options: Mapping[str, Any] | None = None,
-    device: str | torch.device | None = None,
-    replace_gallery: bool = False,
-    truncate_dim: int | None = None,
-    batch_size: int = 64,
-    workers: int = 0,
-    strangers: float = DEFAULT_STRANGERS,
-    progress: Callable[[int, int], object] | None = None,
-) -> EmbeddingModel:
-    """Make a data set the gallery of a run: table, thresholds and index go to the run folder.
-
-    data: by default what the run was trained and tested on. Each of its pictures has the attribute
-    part=train, part=validation or part=test. strangers: the dial of the thresholds, which are set
-    on the classes that the model was not trained on (`EmbeddingModel.calibrate`).
-    backend, options: one of INDEXES, and the options of its class. replace_gallery: a gallery that
-    is there is replaced, with all that was added to it; without that it is an error. truncate_dim:
-    keep the first so many numbers of each vector; queries are truncated alike. batch_size,
-    workers: for reading other data; the run's own is taken from `Run.embeddings`.
-    """
-    from kinspace.inference.dataset_embedding import embed_dataset
-    from kinspace.inference.model import THRESHOLDS
-    from kinspace.inference.run_embeddings import RunEmbeddings
-
-    run = run if isinstance(run, Run) else open_run(run)
-    with GalleryFiles(run.folder).lock("kinspace index"):
-        if run.indexed and not replace_gallery:
-            raise ValueError(
-                f"{run.folder}: has a gallery; add pictures to it (kinspace add {run.folder} "
-                f"DATA), build its index anew (kinspace index {run.folder} --rebuild), or replace "
-                "it and all that was added to it: --replace"
-            )
-        model, splits = run.model(device, with_gallery=False), run.splits(data)
-        check_index(backend, options or {}, len(splits.whole))
-        if splits.own:
-            tables = RunEmbeddings(run, splits, device=device, workers=workers, progress=progress)
-            table = _with_parts(tables.table("all"), splits)
-        else:
-            table = embed_dataset(
-                model, splits.whole, batch_size=batch_size, workers=workers, progress=progress
-            )
-        if truncate_dim is not None:
-            table = table.truncated(truncate_dim)
-        model.gallery = Gallery(table, device=model.device)
-        model.calibrate(strangers)
-        if backend != "exact" or options:
-            model.gallery.build(run.folder, backend, **(options or {}))
-        if run.indexed:  # a gallery never has the thresholds of the one before it
-            (run.folder / THRESHOLDS).unlink(missing_ok=True)
-        else:
-            model.save_thresholds()
-        model.save_gallery()
-    return model
-
-
-def gallery_recall(model: EmbeddingModel, k: int = 10, *, queries: int = 1000) -> tuple[float, int]:
-    """The share of the k exact neighbors that the gallery's index finds; the number of queries.
-
-    The queries are evenly spaced pictures of the gallery, about as many as `queries`.
-    """
-    table = model.table
-    exact = ExactIndex(table.dim, device=model.device)
-    exact.add(table.vectors, model.gallery.keys if model.gallery else range(len(table)))
-    some = table.vectors[:: max(1, len(table) // queries)]
-    return recall_against_exact(model.index, exact, some, k), len(some)
-
-
-def _with_parts(table: EmbeddingTable, splits: Splits) -> EmbeddingTable:
-    """The table with an attribute for each part."""
-    columns = np.zeros((len(table), len(PARTS)), np.float32)
-    for name, part in splits.parts.items():
-        columns[part.indices_in(splits.whole).numpy(), PARTS.index(name)] = 1
-    before = table.attributes
-    return replace(
-        table,
-        attributes=columns if before is None else np.concatenate([before, columns], 1),
-        attribute_names=(*table.attribute_names, *(f"part={name}" for name in PARTS)),
     )

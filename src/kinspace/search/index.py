@@ -302,7 +302,9 @@ def read_arrays(file: str | Path, needed: Sequence[str]) -> dict[str, NDArray[An
     except FileNotFoundError:
         raise ValueError(f"{file}: expected a saved index, got no such file") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise ValueError(f"{file}: expected a saved index, got another file: {error}") from None
+        raise ValueError(
+            f"{file}: expected a saved index, got another file: {checks.brief(error)}"
+        ) from None
     if missing := [name for name in needed if name not in arrays]:
         raise ValueError(f"{file}: expected a saved index, got one without {', '.join(missing)}")
     return arrays

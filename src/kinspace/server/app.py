@@ -107,7 +107,8 @@ def make_app(
     _add_report_routes(app, service)
     _add_monitoring_routes(app, service)
     _add_static_routes(app)
-    app.openapi = openapi.schema_with_access(app, token=settings.token is not None)
+    schema = openapi.schema_with_access(app, token=settings.token is not None)
+    app.openapi = schema  # type: ignore[method-assign]
     app.add_middleware(UploadLimitMiddleware, settings=settings)
     app.add_middleware(MetricsMiddleware, metrics=service.metrics)
     app.add_middleware(SecurityMiddleware, settings=settings)  # the last one added runs first

@@ -134,14 +134,15 @@ def resume_run(
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All rows of a metrics.jsonl; an incomplete last line, after a crash, is left out."""
     rows: list[dict[str, Any]] = []
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    data = path.read_bytes() if path.exists() else b""
+    lines = data.splitlines()
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
             if not (isinstance(row["phase"], int) and isinstance(row["step"], int)):
                 raise TypeError
         except (ValueError, TypeError, KeyError):
-            if number == len(lines):
+            if number == len(lines) and not data.endswith(b"\n"):
                 break
             raise ValueError(
                 f"{path}: line {number}: expected a row of metrics with its phase and step, got "

@@ -486,6 +486,8 @@ class _Trainer:
         if self.resumed is not None and self.resumed[1]["phase"] == number:
             try:
                 from_checkpoint(state, *self.resumed, self.parts.train.device)
+                if not 0 <= state.step <= plan.steps:
+                    raise ValueError(f"step {state.step:,} of {plan.steps:,}")
             except (RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
                 reason = str(error).splitlines()[0]
                 raise ValueError(
