@@ -85,7 +85,7 @@ def contents(
         )[:ROWS],
         "suspects": _suspects(found),
         "suspects_csv": _suspects_csv(found),
-        "run_folder": None if found.run is None else str(found.run.folder),
+        "of_run": found.run is not None,
         "duplicates": duplicate_rows(evaluation.problems, found.pictures),
         "hidden": _hidden(found),
         "warnings": [row for row in (found.run.metrics if found.run else []) if "warning" in row],

@@ -27,7 +27,6 @@ def about(model: EmbeddingModel) -> dict[str, Any]:
     table = model.table
     return {
         "name": model.name,
-        "where": model.where,
         "data": str(model.about.get("data", "")).rpartition("/")[2],
         "pictures": len(table),
         "dim": table.dim,

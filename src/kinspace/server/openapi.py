@@ -95,7 +95,6 @@ class About(BaseModel):
     """The run and its gallery."""
 
     name: str
-    where: str
     data: str
     pictures: int
     dim: int

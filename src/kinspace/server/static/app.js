@@ -284,7 +284,7 @@
   function showMarks() {
     const quote = (text) => '"' + text.replaceAll('"', '""') + '"';
     const lines = Array.from(wrong, ([row, near]) => [points.ids[row], className(row), near].map(quote).join(","));
-    $("marked-next").textContent = site ? "" : "then: kinspace relabel " + about.where + " --table wrong-labels.csv";
+    $("marked-next").textContent = site ? "" : "then: kinspace relabel RUN --table wrong-labels.csv";
     $("marked").hidden = !wrong.size;
     $("marked-count").textContent = wrong.size + (wrong.size === 1 ? " wrong label" : " wrong labels");
     $("marked-save").href = "data:text/csv;charset=utf-8," + encodeURIComponent("id,class,suggested\r\n" + lines.join("\r\n") + "\r\n");
