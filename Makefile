@@ -46,11 +46,7 @@ format: setup ## apply ruff's formatting and its safe fixes
 	$(BIN)/ruff format
 
 demo: setup ## train on moths, test on species it never saw, write a report, serve the page
-	rm -rf runs/demo
-	$(BIN)/kinspace train moths --out runs/demo
-	$(BIN)/kinspace report runs/demo
-	$(BIN)/kinspace index runs/demo
-	$(BIN)/kinspace serve runs/demo --open
+	$(BIN)/kinspace demo --open
 
 docs: setup ## build the documentation site into build/site, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -22,7 +22,7 @@ def test_runs_are_evaluated_reported_and_compared(tmp_path: Path) -> None:
     said = run("evaluate", one.folder)
     assert "raw pixels" in said
     assert "Recall@1 on training classes" in said
-    page = Path(run("report", one.folder, "-o", tmp_path / "page").strip())
+    page = Path(run("report", one.folder, "-o", tmp_path / "page").splitlines()[0])
     assert page == tmp_path / "page" / "index.html"
     assert page.is_file()
     said = run("compare", one.folder, two.folder, "-o", tmp_path / "both")

@@ -17,7 +17,7 @@ def test_prints_the_trials_and_the_best_recipe(photos: str, tmp_path: Path) -> N
     assert done.exit_code == 0, done.stderr
     assert "trial 2/2: optimizer.lr 0.00" in done.stderr
     assert "Recall@1" in done.stdout
-    assert f"kinspace train DATA --method {out / 'best.toml'}" in done.stdout
+    assert f"kinspace train DATA --method {out / 'best.toml'}" in done.stderr
     best = read_recipe(str(out / "best.toml"))
     assert best.schedule.steps == 3
     assert best == with_changes(best, {})

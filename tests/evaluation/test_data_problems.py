@@ -329,3 +329,18 @@ def test_the_p_value_is_uniform_without_a_difference() -> None:
         for _ in range(60)
     ]
     assert stats.kstest(found, "uniform").pvalue > 0.001
+
+
+@pytest.mark.parametrize("classes", [4, 7, 40])
+def test_the_interval_has_zero_if_and_only_if_the_p_value_is_large(classes: int) -> None:
+    clear = 0
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        y = np.arange(80) % classes
+        ours = rng.random(80) + rng.normal(0, 0.1, classes)[y] + 0.012 * seed
+        found = compare_queries(ours, rng.random(80), y, samples=500)
+        assert (found["p_value"] <= 0.05) == (not found["low"] <= 0 <= found["high"])
+        assert found["low"] <= found["difference"] <= found["high"]
+        assert found["groups"] == (classes if classes >= 6 else 80)
+        clear += found["p_value"] <= 0.05
+    assert 5 < clear < 25

@@ -170,6 +170,33 @@ def test_the_verdict_says_when_training_has_made_it_worse_and_when_it_has_helped
     assert "before training" not in kept[0]
 
 
+def test_the_verdict_is_true_in_odd_cases() -> None:
+    good, bad = blobs(noise=0.1), blobs(noise=9.0)
+
+    def said(model: EmbeddingTable, name: str, other: EmbeddingTable, **facts: bool) -> str:
+        return verdict(summarize(model, baselines={name: other}), unseen=True, **facts)[1]
+
+    # raw pixels are better: that is not what training has done
+    pixels = said(bad, "pixels", good)
+    assert pixels.startswith("Raw pixels are")
+    assert "has not learned" in pixels
+    assert "Training" not in pixels
+    # the start was chosen, or there was no training, and raw pixels are better or as good
+    for facts in ({"kept": True}, {"trained": False}):
+        worse, equal = (said(bad, "pixels", other, **facts) for other in (good, bad))
+        assert worse.startswith("Raw pixels are")
+        assert "better" in worse
+        assert "not clearly better: the difference from raw pixels is +0.0 points" in equal
+        assert "raining has" not in worse + equal
+        assert ("pretrained" in equal) == (facts == {"trained": False})
+    # of three classes something can be said too, of these
+    few = [table.select(np.isin(table.labels, [0, 1, 2])) for table in (good, bad)]
+    found = summarize(few[0], baselines={"pixels": few[1]})
+    assert found.gain["pixels"]["p_value"] < 0.05
+    assert found.gain["pixels"]["groups"] == found.gain["pixels"]["count"]
+    assert "above raw pixels" in verdict(found, unseen=True)[1]
+
+
 @pytest.mark.parametrize(
     ("noise", "baseline", "level"),
     [(0.1, 9.0, "usable"), (1.5, 9.0, "weak"), (9.0, 0.1, "do not use"), (9.0, 9.0, "do not use")],

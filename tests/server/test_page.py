@@ -3,15 +3,21 @@
 import base64
 import csv
 import io
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import kinspace
 from browsers import Visit
 from bundles import digits
 from kinspace.evaluation.thresholds import RATES
 from kinspace.inference import EmbeddingModel
+from kinspace.report import write_report
+from kinspace.search.gallery_tables import read_new_classes
 from kinspace.server.server_settings import ServerSettings
 from web_servers import READY, ROWS, picture, running
 
@@ -124,7 +130,9 @@ def test_the_dial_is_asked_of_the_server(browser: Any, server: str, model: Embed
     visit.close()
 
 
-def test_paths_are_copied_and_wrong_labels_are_marked(browser: Any, server: str) -> None:
+def test_paths_are_copied_and_wrong_labels_are_marked(
+    browser: Any, server: str, tmp_path: Path
+) -> None:
     visit = open_page(browser, server, permissions=["clipboard-read", "clipboard-write"])
     assert visit.tab.locator("#copy").is_hidden()
     visit.tab.locator("#list button").nth(2).click()
@@ -140,12 +148,145 @@ def test_paths_are_copied_and_wrong_labels_are_marked(browser: Any, server: str)
         visit.tab.click("#marked-save")
     with Path(saved.value.path()).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["picture"], row["label"]) for row in rows] == [(path, label)]
+    assert [(row["id"], row["class"]) for row in rows] == [(path, label)]
+    assert rows[0]["suggested"] != label
+    (tmp_path / "marked.csv").write_bytes(Path(saved.value.path()).read_bytes())
+    assert read_new_classes(tmp_path / "marked.csv") == {rows[0]["suggested"]: [path]}
+    said = visit.tab.locator("#marked-next").inner_text()
+    assert said == "then: kinspace relabel RUN --table wrong-labels.csv"
     visit.tab.click("#clear")
     assert visit.tab.locator("#list .mark").all_inner_texts() == ["wrong label"]
     visit.tab.click("#marked-clear")
     assert visit.tab.locator("#marked").is_hidden()
     visit.close()
+
+
+def test_a_picture_of_the_gallery_is_found_by_its_path_and_its_address(
+    browser: Any, server: str
+) -> None:
+    visit = open_page(browser, server)
+    shown = visit.tab.locator("#query-picture")
+    for way, text in (
+        ("typed", "digit 30"),
+        ("typed", "/data/somewhere/digit 31"),
+        ("pasted", f"{server}/#picture=32"),
+        ("dropped", f"{server}/thumb/33.jpg"),
+    ):
+        if way == "typed":
+            visit.tab.fill("#find", text)
+            visit.tab.keyboard.press("Enter")
+        else:
+            visit.tab.evaluate(
+                """([way, text]) => {
+                    const data = new DataTransfer();
+                    data.setData(way === "dropped" ? "text/uri-list" : "text/plain", text);
+                    const options = { bubbles: true, cancelable: true };
+                    document.body.dispatchEvent(way === "dropped"
+                        ? new DragEvent("drop", { ...options, dataTransfer: data })
+                        : new ClipboardEvent("paste", { ...options, clipboardData: data }));
+                }""",
+                [way, text],
+            )
+        visit.says("24 nearest pictures")
+        assert shown.get_attribute("title") == f"digit {re.findall('3[0-3]', text)[-1]}"
+        assert visit.tab.locator("#find").is_hidden()
+        visit.tab.click("#clear")
+        visit.says(f"{ROWS} pictures")
+    visit.tab.fill("#find", "digit 9999")
+    visit.tab.keyboard.press("Enter")
+    assert "no picture “digit 9999”" in visit.tab.locator("#error").inner_text()
+    visit.close()
+
+
+def test_what_an_unknown_picture_looks_like_is_said_in_large(
+    browser: Any, server: str, model: EmbeddingModel
+) -> None:
+    query = digits().pictures.read(400).rotate(140)
+    verdict = model.classify(query, strangers=RATES[0])
+    assert not verdict.known
+    data = io.BytesIO()
+    query.save(data, "png")
+    visit = open_page(browser, server)
+    file = {"name": "mine.png", "mimeType": "image/png", "buffer": data.getvalue()}
+    visit.tab.set_input_files("#file", files=[file])
+    visit.says("24 nearest pictures. ")
+    visit.tab.locator("#dial").fill("0")
+    visit.says(str(verdict))
+    assert (
+        verdict.headline
+        == f"unknown, looks most like {verdict.best}, {verdict.confidence:.0%} sure"
+    )
+    said = visit.tab.locator("#answer-best").inner_text()
+    assert said == f"Looks most like {verdict.best}, {verdict.confidence:.0%} sure."
+    assert visit.tab.locator("#add").is_hidden()  # this server does not change its gallery
+    visit.close()
+
+
+@pytest.mark.parametrize("phone", [False, True])
+def test_a_picture_is_added_as_a_new_class_and_a_label_put_right(
+    browser: Any, run: Path, tmp_path: Path, phone: bool
+) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    size = {"width": 360, "height": 740} if phone else {"width": 1200, "height": 900}
+    with running(kinspace.load(folder, "cpu"), ServerSettings(editable=True)) as server:
+        visit = Visit(browser, server, server, viewport=size, is_mobile=phone).ready(*READY)
+        picture = digits().pictures.read(400).rotate(140)
+        data = io.BytesIO()
+        picture.save(data, "png")
+        file = {"name": "a.png", "mimeType": "image/png", "buffer": data.getvalue()}
+        visit.tab.set_input_files("#file", files=[file])
+        visit.says("nearest pictures. ")
+        visit.tab.click("#add")
+        visit.tab.fill("#name", "a new class")
+        visit.tab.click("#name-save")
+        note = visit.tab.locator("#results-note", has_text="Added to the gallery")
+        assert note.inner_text() == "Added to the gallery: a new class has 1 picture now."
+        assert visit.tab.locator("#answer-class").inner_text() == "a new class"
+        visit.tab.wait_for_function(
+            "() => document.getElementById('query-picture').naturalWidth > 0"
+        )
+        assert "241 pictures of 11 classes" in visit.tab.locator("#subtitle").inner_text()
+        visit.ready('body[data-map="ready"]')
+        assert visit.tab.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        visit.tab.evaluate("location.hash = '#picture=20'")
+        visit.says("24 nearest pictures")
+        visit.tab.click("#wrong")
+        visit.tab.fill("#name", "a new class")
+        visit.tab.keyboard.press("Enter")
+        visit.tab.locator("#results-note", has_text="Label changed").wait_for()
+        visit.close()
+    after = kinspace.load(folder, "cpu")  # as it is on the disk
+    assert len(after.table) == 241
+    assert sorted(after.gallery.find(class_name="a new class"))[1] == "digit 20"  # type: ignore[union-attr]
+    assert after.classify(picture).class_name == "a new class"
+
+
+@pytest.mark.slow
+def test_the_report_opens_at_the_picture(browser: Any, run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    write_report(folder, device="cpu", checked=False)
+    with running(kinspace.load(folder, "cpu")) as server:
+        visit = open_page(browser, server)
+        table = kinspace.load(folder, "cpu").table
+        assert table.attributes is not None
+        parts = table.attributes[:, table.attribute_names.index("part=test")] > 0
+        test = [int(parts.argmax()), int(parts.argmin())]
+        link = visit.tab.locator("#in-report")
+        for row, there in zip(test, (True, False), strict=True):
+            visit.tab.evaluate(f"location.hash = '#picture={row}'")
+            visit.says("24 nearest pictures")
+            assert link.is_visible() == there
+            if there:
+                address = link.get_attribute("href")
+        name = visit.tab.locator("#report-link")
+        assert name.is_visible()
+        visit.tab.goto(f"{server}/{address}")
+        visit.ready('.stage[data-ready="yes"]')
+        assert f"digit {test[0]}" in visit.tab.locator("#map-panel").inner_text()
+        figure = visit.tab.request.get(f"{server}/report/figures/recall.csv")
+        assert figure.ok
+        assert visit.tab.request.get(f"{server}/report/figures/run.json").status == 404
+        visit.close()
 
 
 def test_errors_are_told_in_words(browser: Any, server: str) -> None:
@@ -194,6 +335,62 @@ def test_the_map_shows_a_picture_on_hover_and_searches_on_click(browser: Any, se
     visit.close()
 
 
+def test_the_map_names_the_clusters_and_marks_the_query(
+    browser: Any, server: str, model: EmbeddingModel
+) -> None:
+    visit = open_page(browser, server)
+    named = visit.tab.evaluate("kinspaceMap.draw() || kinspaceMap.named()")
+    assert 4 <= len(named) <= 10
+    assert len(set(named)) == len(named)
+    assert visit.tab.evaluate("kinspaceMap.query()") is None
+    file = {"name": "mine.png", "mimeType": "image/png", "buffer": picture(20)}
+    visit.tab.set_input_files("#file", files=[file])
+    visit.says("24 nearest pictures. ")
+    place = visit.tab.evaluate("kinspaceMap.place(kinspaceMap.query())")
+    near = [
+        visit.tab.evaluate(f"kinspaceMap.place({each.row})")
+        for each in model.search(digits().pictures.read(20), 5)
+    ]
+    for axis in ("x", "y"):
+        assert place[axis] == pytest.approx(sum(each[axis] for each in near) / 5, abs=0.1)
+    visit.tab.click("#clear")
+    visit.says(f"{ROWS} pictures")
+    assert visit.tab.evaluate("kinspaceMap.query()") is None
+    visit.close()
+
+
+VISIONS = {  # Machado et al. 2009, on linear RGB
+    "normal": np.eye(3),
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_color_blind_people_can_tell_the_colors_of_ten_classes(
+    browser: Any, server: str, scheme: str
+) -> None:
+    visit = open_page(browser, server, color_scheme=scheme)
+    texts = visit.tab.evaluate(f"[...Array({ROWS}).keys()].map(i => kinspaceMap.color(i))")
+    colors = np.array([list(map(int, re.findall(r"\d+", each))) for each in dict.fromkeys(texts)])
+    assert len(colors) == 10
+    encoded = colors / 255
+    linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    for name, matrix in VISIONS.items():
+        lab = cielab(np.clip(linear @ np.array(matrix).T, 0, 1))
+        apart = np.linalg.norm(lab[:, None] - lab, axis=2) + 100 * np.eye(10)
+        assert apart.min() > 20, name  # 2 is just noticeable side by side
+    visit.close()
+
+
+def cielab(linear: np.ndarray) -> np.ndarray:
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = linear @ np.array(to_xyz).T / [0.9505, 1.0, 1.089]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116).T
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
+
+
 def test_everything_goes_by_keyboard(browser: Any, server: str) -> None:
     visit = open_page(browser, server)
     order = []
@@ -203,7 +400,7 @@ def test_everything_goes_by_keyboard(browser: Any, server: str) -> None:
             visit.tab.evaluate("document.activeElement.id || document.activeElement.className")
         )
     assert order[0] == "skip"
-    assert order[4:7] == ["file", "class-filter", "attribute-filter"]
+    assert order[4:8] == ["file", "find", "class-filter", "attribute-filter"]
     visit.tab.locator("#list button").nth(1).focus()
     visit.tab.keyboard.press("Enter")
     visit.says("24 nearest pictures")

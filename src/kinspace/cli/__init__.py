@@ -31,6 +31,7 @@ COMMANDS = {
     "benchmark": "Compare a loss of yours with those of kinspace, all under the same budget.",
     "check": "Check every picture of a data set and list the problems.",
     "compare": "Compare runs: means over seeds and significance tests.",
+    "demo": "Train on built-in drawings of moths, and serve the page to search them.",
     "doctor": "Check the installation: versions, devices, extras, weights and a short training.",
     "duplicates": "List pictures that are copies of each other, as CSV.",
     "embed": "Embed pictures into a table of vectors, classes and names.",

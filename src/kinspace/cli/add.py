@@ -8,7 +8,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Data, Device, ImageBatch, IndexedRun, LoaderWorkers
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import (
     LabelColumn,
     PathColumn,
@@ -71,6 +71,7 @@ def add_command(  # noqa: PLR0913 - every option of the command is a parameter
         typer.echo(f"{run}: added {plural(done.count, 'picture')}{there}; it has {total} now")
         for each in done.classes:
             typer.echo(describe(each))
+        print_next(f"kinspace serve {run} --open")
 
 
 def describe(added: Added) -> str:

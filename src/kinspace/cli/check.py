@@ -8,7 +8,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Data, Json
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import LabelColumn, PathColumn, column_names
 from kinspace.cli.tables import print_whole
 
@@ -39,10 +39,11 @@ def check_command(
         from kinspace.data import load_dataset
         from kinspace.data.validation import check
 
+        dataset = load_dataset(
+            data, columns=column_names(path_column, label_column), allow_outside=allow_outside
+        )
         result = check(
-            load_dataset(
-                data, columns=column_names(path_column, label_column), allow_outside=allow_outside
-            ),
+            dataset,
             duplicates=not skip_duplicates,
             workers=workers,
             progress=display.count,
@@ -51,6 +52,9 @@ def check_command(
         typer.echo(result.to_json())
     else:
         from kinspace.data.validation_report import check_table
+        from kinspace.models.backbones import DEFAULT_BACKBONE
 
         print_whole(check_table(result))
+        use = f"train {data}" if dataset.labeled else f"serve {data} --backbone {DEFAULT_BACKBONE}"
+        print_next(f"kinspace {use}" + ("" if result.ok else " --skip-bad"))
     raise typer.Exit(0 if result.ok else 1)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, Json
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import trusted
 from kinspace.cli.tables import print_whole
 
@@ -51,9 +51,9 @@ def compare_command(
     print_comparison(found)
     if page is not None:
         typer.echo(page)
+        print_next(f"open {page} in a browser")
     else:
-        folders = " ".join(map(str, runs))
-        typer.echo(f"next: kinspace compare {folders} -o FOLDER for a page with the curves")
+        print_next(f"kinspace compare {' '.join(map(str, runs))} -o FOLDER, a page with the curves")
 
 
 def print_comparison(found: Comparison) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, CsvOut, GalleryData
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import LabelColumn, PathColumn, Unlabeled, column_names
 
 __all__ = ["duplicates_command"]
@@ -63,3 +63,5 @@ def duplicates_command(  # noqa: PLR0913 - every option of the command is a para
                 rows = picture_duplicates(dataset, workers=workers, progress=display.count)
         write_csv(rows, out, DUPLICATES)
         typer.echo(f"{plural(len(rows), 'pair')} of copies", err=True)
+        if rows and (Path(source) / "run.json").exists():
+            print_next(f"kinspace remove {source} PICTURE ... for what the gallery has twice")

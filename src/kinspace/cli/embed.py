@@ -9,7 +9,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import DATA, AllowOutside, Device, ImageBatch, LoaderWorkers
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import (
     BackboneOption,
     BackboneWeights,
@@ -80,6 +80,7 @@ def embed_command(  # noqa: PLR0913 - every option of the command is a parameter
         )
     if table is not None:
         typer.echo(f"{out}: {len(table):,} vectors of {table.dim} numbers")
+        print_next(f"kinspace report {out}")
 
 
 def model_and_pictures(source: str, data: str | None, backbone: str | None) -> tuple[str, str]:

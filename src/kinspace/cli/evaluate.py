@@ -12,7 +12,7 @@ from rich.table import Table
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, EvaluatedData, Json, Seed, Source
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import trusted
 from kinspace.cli.tables import print_whole
 
@@ -57,6 +57,7 @@ def evaluate_command(  # noqa: PLR0913 - every option of the command is a parame
         typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=1))
     else:
         print_evaluation(found)
+        print_next(f"kinspace report {source}")
 
 
 def print_evaluation(found: Evaluation) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, GalleryData, IndexedRun
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import trusted
 
 __all__ = ["gallery_command"]
@@ -44,3 +44,4 @@ def gallery_command(
             progress=display.count,
         )
     typer.echo(page)
+    print_next(f"open {page} in a browser")

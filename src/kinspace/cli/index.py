@@ -8,7 +8,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, ImageBatch, LoaderWorkers, Strangers
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import (
     BackboneOption,
     BackboneWeights,
@@ -154,8 +154,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
             )
         _print_gallery(model)
         print_thresholds(model)
-        if backbone is not None:
-            typer.echo(f"next: kinspace serve {run.folder}")
+        print_next(f"kinspace serve {run.folder} --open")
 
 
 def _print_gallery(model: EmbeddingModel) -> None:

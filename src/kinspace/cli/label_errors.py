@@ -9,6 +9,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import CsvOut, Source
+from kinspace.cli.progress import print_next
 
 __all__ = ["label_errors_command"]
 
@@ -45,4 +46,4 @@ def label_errors_command(
         of = plural(len(table), "picture")
         typer.echo(f"{plural(len(rows), 'label')} of {of} may be wrong", err=True)
         if out is not None and rows and folder:
-            typer.echo(f"next: kinspace relabel {source} --table {out}", err=True)
+            print_next(f"kinspace relabel {source} --table {out}")

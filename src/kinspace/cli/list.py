@@ -10,6 +10,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import GalleryClass, IndexedRun, Json
+from kinspace.cli.progress import print_next
 
 __all__ = ["list_command"]
 
@@ -47,3 +48,4 @@ def list_command(
         for name, count in sizes.items():
             typer.echo(f"{count:>8,}  {name}")
         typer.echo(f"{len(gallery.table):>8,}  pictures, searched by {gallery.backend}")
+        print_next(f"kinspace search {run} PICTURE")

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-__all__ = ["Display", "progress"]
+__all__ = ["Display", "print_next", "progress"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,15 @@ class Display:
     def print(self, text: str) -> None:
         """Print a line that stays."""
         self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_next(*commands: str) -> None:
+    """Say what comes next, on stderr: what a command prints on stdout goes into files and pipes.
+
+    >>> print_next("kinspace serve runs/photos --open")
+    """
+    for command in commands:
+        typer.echo(f"next: {command}", err=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import GalleryClass, GalleryPictures, IndexedRun
+from kinspace.cli.progress import print_next
 
 __all__ = ["relabel_command"]
 
@@ -49,3 +50,4 @@ def relabel_command(
             gallery.find(ids)  # all are there before any is changed
         count = sum(gallery.relabel(ids, name) for name, ids in changes.items())
         typer.echo(f"{run}: {plural(count, 'picture')} relabeled")
+        print_next(f"kinspace list {run}")

@@ -8,6 +8,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import GalleryClass, GalleryPictures, IndexedRun
+from kinspace.cli.progress import print_next
 
 __all__ = ["remove_command"]
 
@@ -36,3 +37,4 @@ def remove_command(
         count = gallery.remove(ids)
         left = plural(len(gallery.table), "picture")
         typer.echo(f"{run}: removed {plural(count, 'picture')}; it has {left} now")
+        print_next(f"kinspace list {run}")

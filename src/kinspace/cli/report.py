@@ -9,7 +9,7 @@ import typer
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, EvaluatedData, Seed
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import (
     BackboneOption,
     BackboneWeights,
@@ -77,3 +77,5 @@ def report_command(  # noqa: PLR0913 - every option of the command is a paramete
             status=display.status,
         )
     typer.echo(page)
+    if (Path(source) / "run.json").exists():
+        print_next(f"kinspace index {source}, then kinspace serve {source} --open")

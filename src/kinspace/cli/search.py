@@ -14,7 +14,7 @@ from rich.table import Table
 
 from kinspace.cli.errors import user_errors
 from kinspace.cli.options import AllowOutside, Device, IndexedRun, Json, Strangers
-from kinspace.cli.progress import progress
+from kinspace.cli.progress import print_next, progress
 from kinspace.cli.sources import LabelColumn, PathColumn, column_names
 from kinspace.cli.tables import print_whole
 
@@ -80,6 +80,8 @@ def search_command(  # noqa: PLR0913 - every option of the command is a paramete
     else:
         print_neighbors(found.neighbors)
         Console(markup=False, highlight=False).print(str(found), soft_wrap=True)
+    if not as_json:
+        print_next(f"kinspace serve {run} --open")
 
 
 def search_many(  # noqa: PLR0913 - the options of the command

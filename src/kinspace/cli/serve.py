@@ -49,6 +49,12 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     open_browser: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.")
     ] = False,
+    edit: Annotated[
+        bool,
+        typer.Option(
+            "--edit", help="Let the page add pictures to the gallery and put labels right."
+        ),
+    ] = False,
     token: Annotated[
         str | None,
         typer.Option(
@@ -92,6 +98,7 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
             max_pixels=megapixels * 1_000_000,
             queue_size=queue,
             batch_size=batch,
+            editable=edit,
         )
         columns = column_names(path_column, label_column)
         with progress() as display:

@@ -28,6 +28,7 @@ from kinspace.cli.options import (
     overrides,
     recipe_from_options,
 )
+from kinspace.cli.progress import print_next
 from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
@@ -114,5 +115,5 @@ def print_trials(result: TuneResult) -> None:
     console = Console()
     print_whole(table)
     best = result.folder / "best.toml"
-    text = f"best recipe: {best}; kinspace train DATA --method {best}"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"best recipe: {best}", markup=False, highlight=False, soft_wrap=True)
+    print_next(f"kinspace train DATA --method {best}")

@@ -60,7 +60,8 @@ def conclusion(test: Mapping[str, Any]) -> str:
 
     >>> by = {"difference": -0.02, "low": -0.03, "high": -0.01, "p_value": 0.01}
     >>> conclusion({"first": "a", "second": "b", "by_picture": by})
-    'b has a Recall@1 that is 2.0 points higher than that of a (95 % interval 1.0 to 3.0, p = 0.01).'
+    'b has a Recall@1 that is 2.0 points higher than that of a (95 % interval 1.0 to 3.0, p =
+    0.01).'
     """
     by, first, second = test["by_picture"], test["first"], test["second"]
     if by is None:

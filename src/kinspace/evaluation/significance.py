@@ -23,6 +23,7 @@ from kinspace._core import checks
 
 __all__ = ["compare_queries", "compare_seeds", "mean_and_spread"]
 
+FEWEST = 6  # classes: of five all signs alike have a p-value of 1 / 16
 LEVEL = 0.05
 STEPS = 30  # of bisection
 EXACT = 14  # pairs up to which all sign changes are enumerated
@@ -68,8 +69,9 @@ def compare_queries(
     """Compare two runs on the same queries, for example by `QueryScores.values["recall@1"]`.
 
     groups: the class of each query. The queries of a class change sign together in the test and
-    for the 95 % interval of the difference. With fewer than six classes no difference is
-    significant, and the interval is all that is possible, -1 to 1. Queries with NaN are left out.
+    for the 95 % interval of the difference. Of fewer than six classes, whose signs say too little,
+    each query stands for itself, and what is found is true of these classes alone. Queries with NaN
+    are left out. `groups` of the result: what changed sign together, classes or queries.
 
     >>> ones, y = np.ones(40), np.arange(40) // 2
     >>> found = compare_queries(ones, ones - np.arange(40) % 4 / 4, y, samples=500)
@@ -86,6 +88,8 @@ def compare_queries(
     kept = ~np.isnan(ours) & ~np.isnan(theirs)
     differences = _paired(ours[kept], theirs[kept])
     numbers = np.unique(classes[kept], return_inverse=True)[1]
+    if numbers.max() + 1 < FEWEST:
+        numbers = np.arange(len(differences))
     sizes = np.bincount(numbers).astype(np.float64)
     sums = np.bincount(numbers, weights=differences).astype(np.float64)
     changes = _changes(sums, sizes, samples, np.random.default_rng(seed))
@@ -96,6 +100,7 @@ def compare_queries(
         "low": _end(changes, difference, -1.0),
         "high": _end(changes, difference, 1.0),
         "count": len(differences),
+        "groups": len(sums),
     }
 
 

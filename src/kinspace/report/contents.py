@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -22,12 +23,14 @@ from kinspace.report.plots import LABELS
 from kinspace.report.retrieval_examples import RetrievalExample, retrieval_examples
 from kinspace.report.verdict import verdict
 from kinspace.run import Run
+from kinspace.search.gallery_tables import csv_text
 from kinspace.web import data_uri, map_script, thumbnail_jpeg
 
 __all__ = ["contents", "duplicate_rows", "map_contents", "picture_uri", "run_facts"]
 
 SHOWN = 12  # suspects, duplicates and hidden groups, each with pictures
 NEIGHBORS = 8  # of a query in an example
+SUSPECT_COLUMNS = ("id", "class", "suggested", "own", "other")
 ROWS = 200  # classes in the table; the files beside the page have all
 EXAMPLES = {"best": "Best", "typical": "Typical", "worst": "Worst"}
 
@@ -81,6 +84,8 @@ def contents(
             evaluation.by_attribute.items(), key=lambda item: item[1]["recall@1"]
         )[:ROWS],
         "suspects": _suspects(found),
+        "suspects_csv": _suspects_csv(found),
+        "of_run": found.run is not None,
         "duplicates": duplicate_rows(evaluation.problems, found.pictures),
         "hidden": _hidden(found),
         "warnings": [row for row in (found.run.metrics if found.run else []) if "warning" in row],
@@ -209,6 +214,15 @@ def _suspects(found: EvaluatedTables) -> list[dict[str, Any]]:
         near = int(places[np.argmax(dots / np.maximum(lengths[places], 1e-30))])
         listed.append(one | {"uri": _uri(found, one["index"]), "example": _uri(found, near)})
     return listed
+
+
+def _suspects_csv(found: EvaluatedTables) -> str:
+    """All suspect labels as an address: a table as `kinspace label-errors` writes it."""
+    rows = found.evaluation.problems["suspects"]
+    text = csv_text(
+        [{name: row[name] for name in SUSPECT_COLUMNS} for row in rows], SUSPECT_COLUMNS
+    )
+    return "data:text/csv;charset=utf-8," + quote(text)
 
 
 def duplicate_rows(

@@ -80,19 +80,26 @@ def _advice(found: Evaluation, trained: bool, kept: bool) -> str:
                 "does not generalize to new classes."
             )
         return f"{said}; {weak}."
-    if not trained or kept:
-        return (
-            f"The pretrained backbone is no better than {than} here ({points}, {interval}): try "
-            "another backbone, or train."
-        )
     if best["high"] < 0:
         verb = "are" if name == "pixels" else "is"
+        worse = f"{than} {verb} {points} better (95 % interval {-high:.1f} to {-low:.1f})."
+        if not trained or kept:
+            return f"{worse[0].upper()}{worse[1:]} Try another backbone, or train."
+        if name == "pixels":
+            return (
+                f"{worse[0].upper()}{worse[1:]} The model has not learned what tells these classes "
+                "apart: check the training curves and the recipe."
+            )
         return (
-            f"Training has made it worse: {than} {verb} {points} better (95 % interval "
-            f"{-high:.1f} to {-low:.1f}). Check the training curves and the recipe before you use "
-            "this model."
+            f"Training has made it worse: {worse} Check the training curves and the recipe before "
+            "you use this model."
         )
-    return (
-        f"It is not clear that training has helped: the difference from {than} is "
-        f"{100 * best['difference']:+.1f} points ({interval})."
+    difference = (
+        f"the difference from {than} is {100 * best['difference']:+.1f} points ({interval})"
     )
+    if not trained or kept:
+        what = "The backbone as it is" if kept else "The pretrained backbone"
+        return f"{what} is not clearly better: {difference}. Try another backbone, or train."
+    if name == "pixels":
+        return f"It is not clear that the model is of use here: {difference}."
+    return f"It is not clear that training has helped: {difference}."

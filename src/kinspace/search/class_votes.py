@@ -101,6 +101,12 @@ class Verdict:
             "a class"
         )
 
+    @property
+    def headline(self) -> str:
+        """The answer in a few words, as "unknown, looks most like io, 40% sure"."""
+        sure = "" if self.confidence is None else f", {self.confidence:.0%} sure"
+        return f"{self.best}{sure}" if self.known else f"unknown, looks most like {self.best}{sure}"
+
     def __str__(self) -> str:
         """The answer with its evidence."""
         return f"{self.class_name}: {self.evidence}"

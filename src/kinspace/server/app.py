@@ -25,7 +25,7 @@ from fastapi import (
 )
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
@@ -59,6 +59,11 @@ STRANGERS_RANGE: dict[str, Any] = {"minimum": RATES[0], "maximum": RATES[-1]}
 STRANGERS_HELP = (
     "Share of pictures of classes the gallery does not have that may get a class: 0.001 (strict) "
     "to 0.5 (lenient). Default: that of the gallery."
+)
+CLASS_HELP = "A class of the gallery, or a new one; empty in a gallery without classes."
+REPORT_POLICY = (  # its page is one file, with its own scripts and styles in it
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 FILTER_HELP = 'JSON: {"class": "io"}, {"class": ["io", "luna"], "striped": true}.'
 
@@ -98,6 +103,8 @@ def make_app(
     _add_error_handlers(app)
     _add_search_routes(app, service)
     _add_gallery_routes(app, service)
+    _add_change_routes(app, service)
+    _add_report_routes(app, service)
     _add_monitoring_routes(app, service)
     _add_static_routes(app)
     schema = openapi.schema_with_access(app, token=settings.token is not None)
@@ -213,6 +220,50 @@ def _add_gallery_routes(app: FastAPI, service: Service) -> None:
         image = service.thumbnails.jpeg(int(row))
         headers = {"Cache-Control": "private, max-age=3600"}
         return Response(image, media_type="image/jpeg", headers=headers)
+
+
+def _add_change_routes(app: FastAPI, service: Service) -> None:
+    changes = APIRouter(
+        route_class=_route_with_queue_check(service),
+        responses=openapi.json_response(openapi.ChangedPicture) | openapi.errors(404, 415, 422),
+    )
+
+    @changes.post("/api/pictures")
+    async def add_picture(
+        picture: Picture,
+        class_name: Annotated[str, Form(alias="class", description=CLASS_HELP)] = "",
+    ) -> Any:
+        """Add an uploaded picture to the gallery, with --edit: it is kept in the run folder."""
+        return await service.add_picture(picture, class_name)
+
+    @changes.post("/api/labels")
+    async def relabel(
+        picture_id: Annotated[str, Form(alias="id", description="An id from /api/pictures.")],
+        class_name: Annotated[str, Form(alias="class", description=CLASS_HELP)],
+    ) -> Any:
+        """Give a picture of the gallery another class, with --edit."""
+        return await service.relabel(picture_id, class_name)
+
+    app.include_router(changes)
+
+
+def _add_report_routes(app: FastAPI, service: Service) -> None:
+    page = service.report
+    if page is None:
+        return
+    headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-cache"}
+    # looked up here: no request names a file
+    figures = {each.name: each for each in (page.parent / "figures").glob("*.*")}
+
+    @app.get("/report/", include_in_schema=False)
+    def report() -> FileResponse:
+        return FileResponse(page, media_type="text/html; charset=utf-8", headers=headers)
+
+    @app.get("/report/figures/{name}", include_in_schema=False)
+    def figure(name: str) -> FileResponse:
+        if name not in figures:
+            raise HTTPException(404, "figure: expected one of the report, got another name")
+        return FileResponse(figures[name], headers={"Content-Disposition": "attachment"})
 
 
 def _add_monitoring_routes(app: FastAPI, service: Service) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.thresholds import no_thresholds
 from kinspace.inference import EmbeddingModel
 
-__all__ = ["about", "classes", "map_points", "pictures", "to_json"]
+__all__ = ["about", "classes", "map_points", "pictures", "report_file", "to_json"]
 
 STEPS = 10_000  # of a map coordinate
 MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")
-COMPARED = {"selected": "this model", "untrained": "the untrained backbone", "pixels": "raw pixels"}
+COMPARED = {"selected": "this model", "untrained": "", "pixels": "raw pixels"}
 
 
 def about(model: EmbeddingModel) -> dict[str, Any]:
@@ -34,7 +35,16 @@ def about(model: EmbeddingModel) -> dict[str, Any]:
         "trained": model.folder is not None and model.run.trained,
         "backbone": _backbone(model),
         "results": _results(model),
+        "report": report_file(model) is not None,
     }
+
+
+def report_file(model: EmbeddingModel) -> Path | None:
+    """The page that `kinspace report` has written of the run; None where there is none."""
+    if model.folder is None:
+        return None
+    page = model.folder / "report" / "index.html"
+    return page if page.is_file() else None
 
 
 def _backbone(model: EmbeddingModel) -> str | None:
@@ -45,7 +55,10 @@ def _backbone(model: EmbeddingModel) -> str | None:
 def _results(model: EmbeddingModel) -> dict[str, Any] | None:
     found = {} if model.folder is None else model.run.results
     rows = [
-        {"name": name, **{m: found[key][m] for m in MEASURES if m in found[key]}}
+        {
+            "name": name or f"the {model.run.start_name}",
+            **{m: found[key][m] for m in MEASURES if m in found[key]},
+        }
         for key, name in COMPARED.items()
         if isinstance(found.get(key), dict)
     ]

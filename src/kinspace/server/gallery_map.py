@@ -47,22 +47,44 @@ class GalleryMap:
         self, model: EmbeddingModel, status: Callable[[str], None] = lambda text: None
     ) -> None:
         self._model, self._status = model, status
+        self._placed: tuple[tuple[str, ...], NDArray[np.float32]] | None = None  # ids, positions
         self.response = catalog.to_json({"state": "drawing"})
         saved = saved_positions(model)
         if saved is not None:
-            self._set_ready(saved)
+            self._set_ready(model.table.ids, saved)
             return
         # a daemon thread: stopping the server does not wait for the map
         threading.Thread(target=self._compute, name="kinspace-map", daemon=True).start()
 
-    def _set_ready(self, positions: NDArray[np.float32]) -> None:
+    def update(self) -> None:
+        """Place rows that are new beside their nearest; the others stay where they are."""
+        if self._placed is None:
+            return
+        table, (ids, positions) = self._model.table, self._placed
+        row_of = {name: row for row, name in enumerate(ids)}
+        known = np.array([row_of.get(name, -1) for name in table.ids])
+        if (known < 0).all():
+            return
+        placed = np.where(known[:, None] >= 0, positions[known], 0)
+        there = known >= 0
+        if not there.all():
+            placed[~there] = _among(table.vectors[~there], table.vectors[there], placed[there])
+        self._set_ready(table.ids, placed.astype(np.float32))
+        _save(self._model, placed.astype(np.float32), 0, self._status)
+
+    def _set_ready(self, ids: tuple[str, ...], positions: NDArray[np.float32]) -> None:
+        self._placed = (ids, positions)
         self.response = catalog.to_json({"state": "ready"} | catalog.map_points(positions))
 
     def _compute(self) -> None:
         if sys.platform == "linux":  # threads have their own priority there: requests go first
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWER_PRIORITY)
         try:
-            self._set_ready(gallery_positions(self._model, status=self._status))
+            ids = self._model.table.ids
+            found = gallery_positions(self._model, status=self._status)
+            self._set_ready(ids, found)
+            if self._model.table.ids != ids:  # changed meanwhile
+                self.update()
             self._status("the map is ready")
         except Exception:  # without a map everything else is still served
             LOG.exception("the map could not be computed")
@@ -85,9 +107,18 @@ def gallery_positions(
         return saved
     status("computing the map, once; it may take a minute")
     positions = map_positions(model.table.vectors, seed=seed)
+    _save(model, positions, seed, status)
+    return positions
 
+
+def _save(
+    model: EmbeddingModel,
+    positions: NDArray[np.float32],
+    seed: int,
+    status: Callable[[str], None],
+) -> None:
     if model.folder is None:
-        return positions
+        return
 
     def write(part: Path) -> None:
         with part.open("wb") as stream:
@@ -97,7 +128,6 @@ def gallery_positions(
         write_atomically(model.folder / FILE, write)
     except OSError as error:  # a read-only folder can be served too
         status(f"the map cannot be saved and will be computed again next time: {error}")
-    return positions
 
 
 def saved_positions(model: EmbeddingModel, *, seed: int = 0) -> NDArray[np.float32] | None:
@@ -132,12 +162,20 @@ def map_positions(
     others = np.setdiff1d(np.arange(count), rows)
     positions = np.empty((count, 2))
     positions[rows] = layout(vectors[rows], seed=seed)
-    gallery, queries = torch.from_numpy(vectors[rows]), torch.from_numpy(vectors[others])
-    cosines, near = nearest(queries, NEAR, gallery=gallery)  # (others, 5)
+    positions[others] = _among(vectors[others], vectors[rows], positions[rows])
+    return positions.astype(np.float32)
+
+
+def _among(
+    vectors: NDArray[Any], placed: NDArray[Any], positions: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Positions of vectors among others that are placed: the weighted mean of the nearest."""
+    gallery, queries = torch.from_numpy(placed), torch.from_numpy(vectors)
+    cosines, near = nearest(queries, min(NEAR, len(gallery)), gallery=gallery)  # (vectors, 5)
     weights = ((cosines - cosines[:, :1]) / 0.1).exp().numpy()
     weights /= weights.sum(1, keepdims=True)
-    positions[others] = (weights[:, :, None] * positions[rows][near.numpy()]).sum(1)
-    return positions.astype(np.float32)
+    found: NDArray[np.float64] = (weights[:, :, None] * positions[near.numpy()]).sum(1)
+    return found
 
 
 def _fingerprint(model: EmbeddingModel, seed: int) -> str:

@@ -10,13 +10,14 @@ from typing import Any
 from kinspace.data.in_memory import SampleInputs
 from kinspace.data.load import load_dataset
 from kinspace.data.pictures import FilePictures, Pictures
-from kinspace.embeddings import picture_ids
+from kinspace.embeddings import EmbeddingTable, picture_ids
 from kinspace.inference.model import EmbeddingModel
 from kinspace.run import load_run_data
 from kinspace.web import gray_jpeg, thumbnail_jpeg
 
 __all__ = ["Thumbnails"]
 
+_Source = tuple[Pictures, int] | None
 SIDE = 192
 KEPT = 4096  # of about 6 kB
 
@@ -34,27 +35,34 @@ class Thumbnails:
     """
 
     def __init__(self, model: EmbeddingModel, data: Any = None) -> None:
-        table = model.table
         found = _pictures(model, data)
         by_name = {} if found is None else {n: i for i, n in enumerate(picture_ids(found))}
-        self._sources: list[tuple[Pictures, int] | None] = []
-        for row, name in enumerate(table.ids):
-            path = Path(table.paths[row]) if table.paths and table.paths[row] else None
-            if found is not None and name in by_name:
-                self._sources.append((found, by_name[name]))
-            elif path is not None and path.is_file():
-                self._sources.append((FilePictures([path]), 0))
-            else:
-                self._sources.append(None)
-        self.missing = self._sources.count(None)
+        self._by_id: dict[str, _Source] = {}
+        if found is not None:
+            self._by_id = {n: (found, by_name[n]) for n in model.table.ids if n in by_name}
         self._lock = threading.Lock()  # an archive is one file: one thread reads at a time
-        self.jpeg = lru_cache(KEPT)(self._jpeg)
+        self._of_id = lru_cache(KEPT)(self._jpeg)
+        self.update(model.table)
+
+    def update(self, table: EmbeddingTable) -> None:
+        """Find the pictures of rows that are new."""
+        for row, name in enumerate(table.ids):
+            if name not in self._by_id:
+                path = Path(table.paths[row]) if table.paths and table.paths[row] else None
+                there = path is not None and path.is_file()
+                self._by_id[name] = (FilePictures([path]), 0) if path and there else None
+        self._ids = table.ids
+        self.missing = sum(self._by_id[name] is None for name in table.ids)
 
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self._ids)
 
-    def _jpeg(self, row: int) -> bytes:
-        source = self._sources[row]
+    def jpeg(self, row: int) -> bytes:
+        """The thumbnail of a row."""
+        return self._of_id(self._ids[row])
+
+    def _jpeg(self, name: str) -> bytes:
+        source = self._by_id[name]
         if source is None:
             return gray_jpeg(SIDE)
         with self._lock:

@@ -18,7 +18,7 @@ from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.server_settings import ServerSettings, settings_for_address
 
-__all__ = ["listen_at", "report_missing_pictures", "serve"]
+__all__ = ["listen_at", "report_missing_pictures", "require_server", "serve"]
 
 SHUTDOWN = 10  # seconds for the requests under way
 
@@ -44,6 +44,24 @@ def serve(  # noqa: PLR0913 - the options of `kinspace serve`
     >>> serve("runs/moths-nra-1", status=print)  # doctest: +SKIP
     5,000 pictures at http://127.0.0.1:8000  (stop with Ctrl-C)
     """
+    _require_packages()
+    host, port = address
+    settings = settings_for_address(settings or ServerSettings(), host, unprotected=unprotected)
+    listener = listen_at(host, port)
+    with listener:
+        _serve(run, data, listener, settings, device, open_browser=open_browser, status=status)
+
+
+def require_server(host: str, port: int) -> None:
+    """A ValueError if a server could not start: packages are missing, or the port is in use.
+
+    >>> require_server("127.0.0.1", 0)
+    """
+    _require_packages()
+    listen_at(host, port).close()
+
+
+def _require_packages() -> None:
     try:
         import uvicorn  # noqa: F401 - looked for before the model is loaded
 
@@ -53,11 +71,6 @@ def serve(  # noqa: PLR0913 - the options of `kinspace serve`
         raise ValueError(
             f"serve: needs {error.name}; install it with: pip install 'kinspace[serve]'"
         ) from None
-    host, port = address
-    settings = settings_for_address(settings or ServerSettings(), host, unprotected=unprotected)
-    listener = listen_at(host, port)
-    with listener:
-        _serve(run, data, listener, settings, device, open_browser=open_browser, status=status)
 
 
 def _serve(

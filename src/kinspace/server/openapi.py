@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 __all__ = [
     "About",
+    "ChangedPicture",
     "Classes",
     "Embedding",
     "Error",
@@ -56,6 +57,7 @@ class Verdict(BaseModel):
     similarity: float
     exact: bool
     agreeing: list[int]
+    headline: str
     evidence: str
     text: str
 
@@ -81,6 +83,14 @@ class GalleryNeighbors(BaseModel):
     neighbors: list[Neighbor]
 
 
+class ChangedPicture(BaseModel):
+    """A picture that was added, or whose class was changed, as it is now."""
+
+    row: int
+    id: str
+    class_name: str = Field(alias="class")
+
+
 class About(BaseModel):
     """The run and its gallery."""
 
@@ -93,7 +103,9 @@ class About(BaseModel):
     trained: bool
     backbone: str | None
     results: dict[str, Any] | None
+    report: bool = Field(description="Whether the page of kinspace report is at /report/.")
     upload_bytes: int
+    editable: bool = Field(description="Whether pictures can be added and classes changed.")
 
 
 class ClassSize(BaseModel):
@@ -143,7 +155,7 @@ class Health(BaseModel):
 REASONS = {
     400: "The request is no HTTP, or a value in it is invalid.",
     401: "The token is missing or another one.",
-    403: "The request comes from another page.",
+    403: "The request comes from another page, or the server does not change its gallery.",
     404: "The gallery has no such picture.",
     408: "The request did not arrive in time.",
     413: "The upload has too many bytes or pixels, or takes too long or too much memory to decode.",

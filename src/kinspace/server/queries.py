@@ -72,6 +72,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
         "similarity": round(verdict.similarity, 6),
         "exact": verdict.exact,
         "agreeing": list(verdict.agreeing),
+        "headline": verdict.headline,
         "evidence": verdict.evidence,
         "text": str(verdict),
     }

@@ -59,7 +59,8 @@ class SecurityMiddleware:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)  # the report has a policy of its own
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 

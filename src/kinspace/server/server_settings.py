@@ -25,7 +25,7 @@ class ServerSettings:
     `decoders` processes. connections, connections_per_address: open at one time; behind a proxy all
     are of one address. queue_size: pictures processed at one time; the next one is refused with
     503. batch_size: pictures through the model at a time. max_neighbors: that a request may ask
-    for.
+    for. editable: whether clients may add pictures to the gallery and change their classes.
 
     >>> ServerSettings(queue_size=0)
     Traceback (most recent call last):
@@ -48,6 +48,7 @@ class ServerSettings:
     queue_size: int = 32
     batch_size: int = 16
     max_neighbors: int = 100
+    editable: bool = False
 
     def __post_init__(self) -> None:
         for name in (

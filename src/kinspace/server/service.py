@@ -7,6 +7,7 @@ thread of its own (`kinspace.server.batch_queue`).
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from kinspace.inference.model import EmbeddingModel
 from kinspace.search import Where
 from kinspace.server import catalog, queries
 from kinspace.server.batch_queue import BatchQueue, QueueFull, use_one_core
+from kinspace.server.gallery_changes import GalleryChanges, class_name_of
 from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.metrics import Metrics
@@ -49,7 +51,6 @@ class Service:
     ) -> None:
         self.model, self.settings = model, settings
         self.thumbnails, self.gallery_map = thumbnails, gallery_map
-        self.row_of = {name: row for row, name in enumerate(model.table.ids)}
         self.metrics = Metrics(queued=lambda: self.queue.slots_in_use)
         self.queue = BatchQueue(
             self._embed,
@@ -71,11 +72,67 @@ class Service:
         # a thread for each of them: slow pictures hold up no search
         self.decoding = ThreadPoolExecutor(settings.decoders, "kinspace-decode", use_one_core)
         len(model.index)  # builds the index before several threads search it
-        self.pictures = catalog.to_json(catalog.pictures(model.table))
-        self.classes = catalog.to_json(catalog.classes(model.table))
+        self.changes = GalleryChanges(model)
+        self._reading = threading.Lock()
+        self.report = catalog.report_file(model)
+        self._read_gallery()
+
+    def _read_gallery(self) -> None:
+        """What is known of the gallery as a whole; again after a change."""
+        model, settings = self.model, self.settings
+        table = model.table
+        self.row_of = {name: row for row, name in enumerate(table.ids)}
+        self.pictures = catalog.to_json(catalog.pictures(table))
+        self.classes = catalog.to_json(catalog.classes(table))
         self.about = catalog.to_json(
-            catalog.about(model) | {"upload_bytes": settings.max_upload_bytes}
+            catalog.about(model)
+            | {"upload_bytes": settings.max_upload_bytes, "editable": settings.editable}
         )
+
+    def _after_change(self, picture_id: str) -> dict[str, Any]:
+        with self._reading:
+            self.thumbnails.update(self.model.table)
+            self.gallery_map.update()
+            self._read_gallery()
+        row = self.row_of[picture_id]
+        labels = self.model.table.labels
+        name = "" if labels is None else self.model.table.class_name(int(labels[row]))
+        return {"row": row, "id": picture_id, "class": name}
+
+    async def add_picture(self, upload: UploadFile, class_name: str) -> Response:
+        """Add an uploaded picture to the gallery, under a class that may be new."""
+        self._require_editable()
+        if self.model.table.labels is not None:
+            class_name = _checked(lambda: class_name_of(class_name))
+        elif class_name:
+            raise HTTPException(400, "class: expected none for a gallery without classes, got one")
+        data = await upload.read()
+        await upload.seek(0)
+        return await self.respond_to_picture(  # which has decoded it before anything is kept
+            upload,
+            lambda vector: self._after_change(self.changes.add(data, vector, class_name)),
+        )
+
+    async def relabel(self, picture_id: str, class_name: str) -> Response:
+        """Give a picture of the gallery another class."""
+        self._require_editable()
+        class_name = _checked(lambda: class_name_of(class_name))
+        if picture_id not in self.row_of:
+            raise HTTPException(404, "picture: expected an id of the gallery, got another")
+        if self.model.table.labels is None:
+            raise HTTPException(400, "class: expected none for a gallery without classes, got one")
+
+        def change() -> dict[str, Any]:
+            self.changes.relabel(picture_id, class_name)
+            return self._after_change(picture_id)
+
+        return await self.respond(change)
+
+    def _require_editable(self) -> None:
+        if not self.settings.editable:
+            raise HTTPException(
+                403, "gallery: this server does not change it; it is started with --edit to do so"
+            )
 
     def _embed(self, inputs: Tensor) -> Tensor:
         return self.model.embed_inputs(inputs)
@@ -159,6 +216,13 @@ class Service:
 async def in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     """The result of work() in one of these threads; the event loop stays free."""
     return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+def _checked(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except ValueError as error:
+        raise HTTPException(400, str(error)) from None
 
 
 def queue_full_error() -> HTTPException:

@@ -8,6 +8,11 @@
 //           choose(i): a point was clicked; clear(), optional: a click beside all points, or Escape
 //           hover(i, x, y, width, height): the pointer is on a point, or on none if i is -1
 //           middle(i), optional: a key has moved this point to the middle
+//           name(label), optional: the name of a class, which is written at its cluster; with thumb,
+//             a picture of the class is there too
+//
+// Ten colors that stay apart in the common kinds of color blindness; classes that are near each
+// other on the map have different ones.
 //
 // Dots are written pixel by pixel into one image, so that a frame of some ten thousand points takes
 // a few milliseconds. Points are sorted into cells: a frame and a search read only those in view.
@@ -16,11 +21,14 @@ function embeddingMap(canvas, data, options) {
   const count = data.x.length, context = canvas.getContext("2d");
   const sheet = options.sheet || null, pictured = Boolean(sheet || options.thumb);
   const TILES = 90, KEPT = 400, FAR = 60, CELLS = 64, REACH = 24;
+  const LIGHT = ["0046ff", "ffb900", "e81700", "5db95d", "74178b", "ff74a2", "b9b9ff", "8b175d", "b974ff", "a2002e"];
+  const DARK = ["00b9e8", "e88b00", "ffe874", "a274ff", "b94600", "b9e8b9", "46748b", "d1a25d", "a200ff", "a25d46"];
+  const EXEMPLAR = 36, NAMED = 22, MANY = 3000; // side of a picture at a cluster, letters of a name, classes
   const FRAME = 8; // ms that drawing may take while the map moves; if it takes longer, points are left out
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   let view = { scale: 1, x: 0, y: 0 }, width = 0, height = 0, ratio = 1;
   let hover = -1, chosen = -1, near = [], fits = null, waiting = false, image = null, pixels = null;
-  let cost = 0, moving = false, rest = 0, inkNow = "";
+  let cost = 0, moving = false, rest = 0, inkNow = "", paper = "", visibleNow = 0, query = null;
   const visible = new Int32Array(TILES + 1);
   const pictures = new Map();
 
@@ -43,7 +51,7 @@ function embeddingMap(canvas, data, options) {
     mixed.forEach(function (i) {
       const at = next[cell(i)]++;
       order[at] = i; xs[at] = data.x[i] / 10000; ys[at] = data.y[i] / 10000;
-      groups[at] = data.labels ? data.labels[i] : 1; // without classes all blue
+      groups[at] = data.labels ? data.labels[i] : 0;
     });
   })();
   function within(left, top, right, bottom, visit) { // of the map, 0 .. 1; row after row of cells
@@ -54,13 +62,50 @@ function embeddingMap(canvas, data, options) {
     }
   }
 
-  function rgb(group) {
-    const hue = (group * 222.492) % 360, light = dark.matches ? 0.64 : 0.47;
-    const spread = 0.62 * Math.min(light, 1 - light);
-    return [0, 8, 4].map(function (n) {
-      const k = (n + hue / 30) % 12;
-      return Math.round(255 * (light - spread * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
+  // the densest place of each class, the point nearest to it, and a color; largest class first
+  const clusters = (function find() {
+    const CELL = 10000 / 24, byLabel = new Map(), found = new Map();
+    for (let i = 0; data.labels && i < count; i++) {
+      const label = data.labels[i];
+      if (!byLabel.has(label)) { byLabel.set(label, []); }
+      byLabel.get(label).push(i);
+    }
+    Array.from(byLabel).sort((a, b) => b[1].length - a[1].length).forEach(function ([label, rows]) {
+      const cells = new Map();
+      let best = null;
+      rows.forEach(function (i) {
+        const key = Math.floor(data.x[i] / CELL) * 100 + Math.floor(data.y[i] / CELL);
+        const cell = cells.get(key) || { n: 0, x: 0, y: 0 };
+        cell.n++; cell.x += data.x[i]; cell.y += data.y[i];
+        cells.set(key, cell);
+        if (!best || cell.n > best.n) { best = cell; }
+      });
+      const x = best.x / best.n, y = best.y / best.n;
+      let exemplar = rows[0], least = Infinity;
+      rows.forEach(function (i) {
+        const far = (data.x[i] - x) ** 2 + (data.y[i] - y) ** 2;
+        if (far < least) { least = far; exemplar = i; }
+      });
+      found.set(label, { label: label, exemplar: exemplar, color: label % LIGHT.length });
     });
+    if (found.size > MANY) { return found; }
+    const placed = LIGHT.map(() => []);
+    found.forEach(function (each) { // the color whose nearest class is farthest
+      let most = -1;
+      placed.forEach(function (others, color) {
+        let near = Infinity;
+        others.forEach(function (j) {
+          near = Math.min(near, (data.x[j] - data.x[each.exemplar]) ** 2 + (data.y[j] - data.y[each.exemplar]) ** 2);
+        });
+        if (near > most) { most = near; each.color = color; }
+      });
+      placed[each.color].push(each.exemplar);
+    });
+    return found;
+  })();
+  function rgb(group) {
+    const known = clusters.get(group), text = (dark.matches ? DARK : LIGHT)[known ? known.color : 0];
+    return [0, 2, 4].map((at) => parseInt(text.slice(at, at + 2), 16));
   }
   const pack = (c, alpha) => ((alpha << 24) | (c[2] << 16) | (c[1] << 8) | c[0]) >>> 0;
   let strong = null, soft = null;
@@ -72,16 +117,17 @@ function embeddingMap(canvas, data, options) {
       const color = rgb(group);
       strong[group] = pack(color, 255); soft[group] = pack(color, 120);
     }
-    inkNow = getComputedStyle(canvas).color;
+    const style = getComputedStyle(canvas);
+    inkNow = style.color; paper = style.backgroundColor;
   }
-  const css = (i) => "rgb(" + rgb(data.labels ? data.labels[i] : 1).join() + ")";
+  const css = (i) => "rgb(" + rgb(data.labels ? data.labels[i] : 0).join() + ")";
 
   function base() { return 0.94 * Math.min(width, height); }
-  function place(i) {
-    const size = base() * view.scale;
+  function place(i) { // of a point, or of {x, y} on the map
+    const size = base() * view.scale, on = typeof i === "number" ? { x: data.x[i], y: data.y[i] } : i;
     return {
-      x: width / 2 + view.x + (data.x[i] / 10000 - 0.5) * size,
-      y: height / 2 + view.y + (data.y[i] / 10000 - 0.5) * size
+      x: width / 2 + view.x + (on.x / 10000 - 0.5) * size,
+      y: height / 2 + view.y + (on.y / 10000 - 0.5) * size
     };
   }
   function disc(radius) {
@@ -133,8 +179,8 @@ function embeddingMap(canvas, data, options) {
     if (!image.complete || !image.naturalWidth) { return null; }
     return { image: image, x: 0, y: 0, width: image.naturalWidth, height: image.naturalHeight };
   }
-  function tile(i, side, line) {
-    const p = place(i);
+  function tile(i, side, line, at) { // at: another place than its own
+    const p = at || place(i);
     if (p.x < -side || p.y < -side || p.x > width + side || p.y > height + side) { return; }
     const found = source(i);
     if (found) {
@@ -147,6 +193,31 @@ function embeddingMap(canvas, data, options) {
       context.fillStyle = css(i);
       context.fillRect(p.x - side / 4, p.y - side / 4, side / 2, side / 2);
     }
+  }
+  let named = []; // the labels of the classes that are written now
+  function names() { // at the clusters, as many as have room; the largest classes first
+    const taken = [];
+    const free = (box) => taken.every((other) => box.left > other.right || box.right < other.left || box.top > other.bottom || box.bottom < other.top);
+    const close = !sheet && pictured && view.scale > 1.2; // points may be pictures then
+    named = [];
+    context.font = "600 12px system-ui, sans-serif"; context.textAlign = "center"; context.textBaseline = "top";
+    clusters.forEach(function (each) {
+      const p = place(each.exemplar);
+      if (p.x < 0 || p.y < 0 || p.x > width || p.y > height || (fits && !fits[each.exemplar])) { return; }
+      if (taken.some((box) => p.x > box.left && p.x < box.right && p.y > box.top && p.y < box.bottom)) { return; }
+      const whole = String(options.name(each.label));
+      const text = whole.length > NAMED ? whole.slice(0, NAMED - 1) + "…" : whole;
+      const half = Math.max(context.measureText(text).width, EXEMPLAR) / 2 + 3;
+      const above = options.thumb ? EXEMPLAR / 2 : 8;
+      const x = Math.min(Math.max(p.x, half), width - half);
+      const y = Math.min(Math.max(p.y, above + 2), height - above - 18);
+      const box = { left: x - half, right: x + half, top: y - above - 2, bottom: y + above + 18 };
+      if (!free(box)) { return; }
+      taken.push(box); named.push(each.label);
+      if (options.thumb && !(close && pictures.size > 0 && visibleNow <= TILES)) { tile(each.exemplar, EXEMPLAR, 3, { x: x, y: y }); }
+      context.lineWidth = 4; context.lineJoin = "round"; context.strokeStyle = paper; context.fillStyle = inkNow;
+      context.strokeText(text, x, y + above + 2); context.fillText(text, x, y + above + 2);
+    });
   }
   function tileSide() { // of the pictures of a sheet, which grow more slowly than the map
     const room = 1.05 * base() / Math.sqrt(count) * Math.pow(view.scale, 0.75);
@@ -183,6 +254,7 @@ function embeddingMap(canvas, data, options) {
     context.putImageData(image, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     cost = (performance.now() - began) / share;
+    visibleNow = inside;
     if (pictured && inside <= TILES && view.scale > 1.2) {
       const side = Math.max(30, Math.min(72, 0.5 * Math.sqrt(width * height / Math.max(inside, 1))));
       for (let n = 0; n < inside; n++) { tile(visible[n], side, 2); }
@@ -196,6 +268,21 @@ function embeddingMap(canvas, data, options) {
       context.beginPath(); context.moveTo(from.x, from.y); context.lineTo(to.x, to.y); context.stroke();
     });
     context.globalAlpha = 1;
+  }
+  function asked() { // a picture that is not on the map, where it would be
+    const p = place(query), side = 52, image = query.image;
+    context.strokeStyle = inkNow; context.lineWidth = 1; context.globalAlpha = 0.7;
+    near.slice(0, 5).forEach(function (j) {
+      const to = place(j);
+      context.beginPath(); context.moveTo(p.x, p.y); context.lineTo(to.x, to.y); context.stroke();
+    });
+    context.globalAlpha = 1;
+    if (image && image.complete && image.naturalWidth) {
+      const part = Math.min(image.naturalWidth, image.naturalHeight);
+      context.drawImage(image, (image.naturalWidth - part) / 2, (image.naturalHeight - part) / 2, part, part, p.x - side / 2, p.y - side / 2, side, side);
+    }
+    context.lineWidth = 7; context.strokeStyle = paper; context.strokeRect(p.x - side / 2, p.y - side / 2, side, side);
+    context.lineWidth = 4; context.strokeStyle = inkNow; context.strokeRect(p.x - side / 2, p.y - side / 2, side, side);
   }
   function marks() {
     if (chosen >= 0) { lines(); }
@@ -215,7 +302,9 @@ function embeddingMap(canvas, data, options) {
     if (!pixels) { return; }
     if (!strong) { paint(); }
     if (sheet) { tiles(); } else { dots(); }
+    if (options.name && data.labels) { names(); }
     marks();
+    if (query) { asked(); }
     if (document.activeElement === canvas && canvas.matches(":focus-visible")) {
       context.strokeStyle = inkNow; context.lineWidth = 1; context.beginPath();
       context.moveTo(width / 2 - 9, height / 2); context.lineTo(width / 2 + 9, height / 2);
@@ -337,13 +426,19 @@ function embeddingMap(canvas, data, options) {
   fit();
   return {
     place: place, color: css, draw: draw, reset: reset, view: function () { return view; },
+    named: function () { return named; }, query: function () { return query; },
     zoom: function (factor) { // about the chosen point if it is in view
       const p = chosen >= 0 ? place(chosen) : null;
       const seen = p && p.x > 0 && p.y > 0 && p.x < width && p.y < height;
       zoom(factor, seen ? p.x : width / 2, seen ? p.y : height / 2);
     },
-    mark: function (row, rows) {
+    mark: function (row, rows, image) { // image: of a picture that is not on the map
       chosen = row; near = rows;
+      query = null;
+      if (image && rows.length) { // the mean of its nearest
+        const some = rows.slice(0, 5), mean = (values) => some.reduce((sum, j) => sum + values[j], 0) / some.length;
+        query = { x: mean(data.x), y: mean(data.y), image: image };
+      }
       const all = row < 0 ? rows : [row];
       const seen = all.some(function (i) {
         const p = place(i);

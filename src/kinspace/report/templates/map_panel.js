@@ -67,7 +67,7 @@
   function open() {
     const sheet = image && { image: image, columns: data.columns, side: data.side };
     map = embeddingMap(canvas, { x: data.x, y: data.y, labels: data.classes }, {
-      sheet: sheet, hover: hover, choose: choose, clear: clear
+      sheet: sheet, hover: hover, choose: choose, clear: clear, name: labeled && ((label) => data.names[label])
     });
     $("map-in").addEventListener("click", () => map.zoom(1.5));
     $("map-out").addEventListener("click", () => map.zoom(1 / 1.5));
@@ -83,6 +83,12 @@
       const label = Number(chooser.value);
       map.filter(label < 0 ? null : Uint8Array.from(data.classes, (one) => (one === label ? 1 : 0)));
     });
+    function named() { // "#id=moth%203": the picture of this id
+      const found = /^#id=(.+)$/.exec(location.hash), row = found ? data.ids.indexOf(decodeURIComponent(found[1])) : -1;
+      if (row >= 0) { choose(row); $("map-section").scrollIntoView(); }
+    }
+    window.addEventListener("hashchange", named);
+    named();
     window.kinspaceMap = map;
     stage.dataset.ready = "yes";
   }

@@ -1,9 +1,9 @@
 (function () {
   "use strict";
   const $ = (id) => document.getElementById(id);
-  const K = 24, PAGE = window.innerWidth < 960 ? 12 : 24;
+  const K = 24, PAGE = window.innerWidth < 960 ? 12 : 24, NEAR = window.innerWidth < 600 ? 8 : 24;
   const site = window.kinspaceSite || null;
-  let about, classes, points, map = null, marked = [-1, []], labelOf, classOf, shown = 0, rows = [], requests = 0, upload = null;
+  let about, classes, points, map = null, marked = [-1, []], labelOf, classOf, shown = 0, rows = [], expected = "", requests = 0, upload = null;
   let filter = { label: -1, attribute: "" }, fits = null, uploadUrl = null, dial = [], wrong = new Map(), current = -1;
 
   // ---- data: from the server, or from the file beside a static page -----------------------------
@@ -50,6 +50,7 @@
     return made;
   }
   const thumb = (row) => "thumb/" + row + ".jpg";
+  const sizeOf = (name) => (classes.classes.find((each) => each.name === name) || { pictures: 0 }).pictures;
   const className = (row) => (points.labels ? classOf.get(points.labels[row]) : "");
   function setStatus(text) { $("status").textContent = text; }
   function showError(error) {
@@ -85,10 +86,13 @@
   }
 
   // ---- results: all pictures, neighbors of a picture, neighbors of an upload --------------------
+  let notice = ""; // of a change, said with the next list
   function title(text, note) {
+    const words = [notice, note].filter(Boolean).join(" ");
+    notice = "";
     $("results-title").textContent = text;
-    $("results-note").textContent = note || "";
-    $("results-note").hidden = !note;
+    $("results-note").textContent = words;
+    $("results-note").hidden = !words;
   }
   function filterWords() {
     const words = [];
@@ -102,7 +106,7 @@
     showQuery(null);
     current = -1;
     rows = browseOrder.filter((row) => !fits || fits[row]);
-    $("list").textContent = ""; shown = 0;
+    $("list").textContent = ""; shown = 0; expected = "";
     const words = filterWords();
     title(words ? "Pictures of " + words : "Pictures");
     more();
@@ -112,16 +116,18 @@
   }
   function more() {
     const first = shown;
-    rows.slice(shown, shown + PAGE).forEach((row) => $("list").append(card({ row: row })));
-    shown = Math.min(rows.length, shown + PAGE);
+    const page = current < 0 && !upload ? PAGE : NEAR;
+    rows.slice(shown, shown + page).forEach((each) => $("list").append(card(typeof each === "number" ? { row: each } : each, expected)));
+    shown = Math.min(rows.length, shown + page);
     $("more").hidden = shown >= rows.length;
     if (first) { $("list").children[first].firstChild.focus(); }
   }
-  function showNear(found, heading, expected) {
+  function showNear(found, heading, name) {
     const words = filterWords();
     title(heading, words && "Filter: " + words + (site ? ", applied to the " + (site.near.rows[0] || []).length + " nearest neighbors of the picture" : ""));
-    $("list").replaceChildren(...found.map((each) => card(each, expected)));
-    $("more").hidden = true;
+    rows = found; shown = 0; expected = name;
+    $("list").textContent = "";
+    more();
     if (!found.length) { $("results-note").textContent += ". No picture matches."; $("results-note").hidden = false; }
   }
   function showQuery(source, alt) { // nothing, or a picture that is asked about
@@ -133,14 +139,17 @@
     $("clear").hidden = !source && !filterWords();
     $("drop").classList.toggle("asked", Boolean(source));
     if (!site) { $("pick").textContent = source ? "Another picture" : "Choose a picture"; }
-    $("copy").hidden = $("wrong").hidden = true;
+    ["copy", "wrong", "add", "in-report", "name-form"].forEach((id) => { $(id).hidden = true; });
+    $("find-form").hidden = Boolean(source);
     $("dial-box").hidden = !(source && upload && dial.length);
     answer("", "");
     if (source) { $("query-picture").src = source; $("query-picture").alt = alt; }
   }
-  function answer(name, why, unknown) {
+  function answer(name, why, best) { // best: what an unknown picture looks most like
     $("answer-class").textContent = name;
-    $("answer-class").classList.toggle("unknown", Boolean(unknown));
+    $("answer-class").classList.toggle("unknown", Boolean(best));
+    $("answer-best").hidden = !best;
+    $("answer-best").textContent = best || "";
     $("answer-why").textContent = why;
   }
   const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) + "." : "");
@@ -162,6 +171,8 @@
     $("copy").hidden = false;
     $("copy").textContent = "Copy path";
     $("wrong").hidden = !name;
+    $("in-report").hidden = !about.report || site !== null || !inReport(row);
+    $("in-report").href = "report/#id=" + encodeURIComponent(points.ids[row]);
     showMarks();
     try {
       const found = await neighbors(row);
@@ -170,7 +181,8 @@
       mark(row, found.map((each) => each.row));
       const first = found.slice(0, 8), same = first.filter((each) => className(each.row) === name).length;
       if (name && first.length) {
-        answer(name, same + " of the nearest " + first.length + " are " + name + ".");
+        answer(name, sizeOf(name) === 1 ? "The gallery has no other picture of this class." :
+          same + " of the nearest " + first.length + " are " + name + ".");
       }
       setStatus(found.length + " nearest pictures" + (name && first.length ? ", " + same + " of the first " + first.length + " are " + name : "") + ".");
     } catch (error) { if (turn === requests) { showError(error); } }
@@ -199,8 +211,12 @@
       const found = await search(upload);
       if (turn !== requests) { return; }
       const said = found.verdict;
-      if (said) { answer(said.known ? said.class : "Unknown", sentence(said.evidence), !said.known); }
+      if (said && !said.known) {
+        const why = said.evidence.slice(said.evidence.indexOf("; ") + 2); // the rest is the headline
+        answer("Unknown", sentence(why), sentence(said.headline.replace(/^unknown, /, "")));
+      } else if (said) { answer(said.class, sentence(said.evidence)); }
       else { answer("The most similar pictures", ""); }
+      offerToAdd(said);
       showNear(found.neighbors, "Most similar pictures", said && said.known ? said.class : "");
       mark(-1, found.neighbors.map((each) => each.row));
       setStatus(found.neighbors.length + " nearest pictures" + (said ? ". " + said.text : "") + ".");
@@ -268,21 +284,91 @@
   function showMarks() {
     const quote = (text) => '"' + text.replaceAll('"', '""') + '"';
     const lines = Array.from(wrong, ([row, near]) => [points.ids[row], className(row), near].map(quote).join(","));
+    $("marked-next").textContent = site ? "" : "then: kinspace relabel RUN --table wrong-labels.csv";
     $("marked").hidden = !wrong.size;
     $("marked-count").textContent = wrong.size + (wrong.size === 1 ? " wrong label" : " wrong labels");
-    $("marked-save").href = "data:text/csv;charset=utf-8," + encodeURIComponent("picture,label,nearest\r\n" + lines.join("\r\n") + "\r\n");
+    $("marked-save").href = "data:text/csv;charset=utf-8," + encodeURIComponent("id,class,suggested\r\n" + lines.join("\r\n") + "\r\n");
     $("wrong").setAttribute("aria-pressed", String(wrong.has(current)));
     $("wrong").textContent = wrong.has(current) ? "Marked as wrong" : "Wrong label";
+    if (canEdit()) { $("wrong").removeAttribute("aria-pressed"); }
   }
   function mostFrequent(names) {
     const counts = new Map();
     names.forEach((name) => counts.set(name, (counts.get(name) || 0) + 1));
     return Array.from(counts).sort((a, b) => b[1] - a[1])[0]?.[0] || "";
   }
-  function markWrong() {
+  function suggested() { // the most frequent other class of the neighbors, else their class
     const near = Array.from($("list").children).slice(0, 8).map((item) => item.querySelector(".class").firstChild.textContent);
-    if (!wrong.delete(current)) { wrong.set(current, mostFrequent(near)); }
+    return mostFrequent(near.filter((name) => name !== className(current))) || mostFrequent(near);
+  }
+  function markWrong() {
+    if (canEdit()) { openForm("What is it?", suggested(), "The gallery is changed at once."); return; }
+    if (!wrong.delete(current)) { wrong.set(current, suggested()); }
     showMarks();
+  }
+
+  // ---- changes of the gallery, where the server allows them --------------------------------------
+  const canEdit = () => !site && about.editable;
+  let best = ""; // the class that an upload looks most like
+  function offerToAdd(said) {
+    best = said ? said.best : "";
+    if (!canEdit() || !$("name-form").hidden) { return; }
+    $("add").hidden = Boolean(said && said.exact);
+    $("add").textContent = !said ? "Add to the gallery" : said.known ? "Add to the gallery" : "Add as a new class";
+    $("add").dataset.name = said && said.known ? said.class : "";
+  }
+  function openForm(label, name, note) {
+    $("name-form").hidden = false;
+    $("add").hidden = true;
+    $("name-label").textContent = label;
+    $("name").value = name;
+    $("name-note").textContent = note;
+    $("name").focus();
+    $("name").select();
+  }
+  function startToAdd() {
+    if (!labeled()) { save(""); return; }
+    openForm("Which class is it?", $("add").dataset.name,
+      "A name the gallery does not have yet is a new class. The picture is kept in the run folder" + (best ? "; it looks most like " + best : "") + ".");
+  }
+  async function save(name) {
+    const form = new FormData(), added = upload !== null;
+    if (added) { form.append("picture", upload, "picture"); } else { form.append("id", points.ids[current]); }
+    form.append("class", name);
+    $("name-save").disabled = true;
+    try {
+      const found = await ask(added ? "api/pictures" : "api/labels", { method: "POST", body: form });
+      await readGallery();
+      filter = { label: -1, attribute: "" }; fits = null;
+      $("class-filter").value = $("attribute-filter").value = "";
+      upload = null;
+      const size = sizeOf(found["class"]);
+      notice = (added ? "Added to the gallery" : "Label changed") + (size ? ": " + found["class"] + " has " +
+        size + (size === 1 ? " picture" : " pictures") + " now." : ".");
+      choose(found.row, false);
+      openMap();
+    } catch (error) { showError(error); }
+    $("name-save").disabled = false;
+  }
+  function inReport(row) { // its pictures are those of the test part, if the run has parts
+    const test = points.attributes["part=test"];
+    return !test || bits(test)[row] === 1;
+  }
+
+  // ---- a picture of the gallery by its path, its address on this page, or that of its thumbnail ---
+  function find(text) {
+    const asked = text.trim().replace(/^file:\/\//, "");
+    const number = /#picture=(\d{1,9})$/.exec(asked) || /\/thumb\/(\d{1,9})\.jpg$/.exec(asked);
+    if (number && Number(number[1]) < points.ids.length) { return Number(number[1]); }
+    const same = points.ids.indexOf(asked);
+    if (same >= 0 || !asked) { return same; }
+    const long = points.ids.findIndex((id) => asked.endsWith("/" + id));
+    return long >= 0 ? long : points.ids.findIndex((id) => id.endsWith("/" + asked));
+  }
+  function showNamed(text) {
+    const row = find(text);
+    if (row >= 0) { hideError(); $("find").value = ""; choose(row, false); return; }
+    showError(new Error("The gallery has no picture “" + text.trim().slice(0, 200) + "”."));
   }
   async function copyPath() {
     try { await navigator.clipboard.writeText(points.ids[current]); $("copy").textContent = "Copied"; }
@@ -360,6 +446,8 @@
   }
   function options() {
     labelOf = new Map(); classOf = new Map();
+    $("class-names").replaceChildren();
+    while ($("attribute-filter").options.length > 1) { $("attribute-filter").remove(1); }
     classes.classes.forEach(function (each) {
       labelOf.set(each.name.toLowerCase(), each.label);
       classOf.set(each.label, each.name);
@@ -381,27 +469,27 @@
   function frame() {
     return new Promise(function (go) { requestAnimationFrame(() => setTimeout(go)); setTimeout(go, 100); });
   }
-  async function start() {
+  async function readGallery() {
     if (site) { about = site.about; classes = site.classes; points = site.pictures; }
-    else {
-      try {
-        [about, classes, points] = await Promise.all(["api/about", "api/classes", "api/pictures"].map((path) => ask(path)));
-      } catch (error) { showError(error); return; }
-    }
+    else { [about, classes, points] = await Promise.all(["api/about", "api/classes", "api/pictures"].map((path) => ask(path))); }
+    $("title").textContent = about.name;
+    $("subtitle").textContent = about.pictures.toLocaleString("en") + (about.pictures === 1 ? " picture" : " pictures") +
+      (labeled() ? " of " + classes.classes.length.toLocaleString("en") + " classes" : "");
+    options();
+    browseOrder = interleaved(points.ids.length);
+  }
+  async function start() {
+    try { await readGallery(); } catch (error) { showError(error); return; }
     hideError();
     document.title = about.name + " – kinspace gallery";
-    $("title").textContent = about.name;
-    $("subtitle").textContent = about.pictures.toLocaleString("en") + " pictures" +
-      (labeled() ? " of " + classes.classes.length.toLocaleString("en") + " classes" : "");
+    $("report-link").hidden = site !== null || !about.report;
     if (site) {
       $("drop-title").textContent = "Click a picture to see its nearest neighbors";
       $("drop-help").textContent = "This static page has no model, so it cannot search with a new picture. “kinspace serve” opens the page with the model.";
       $("pick").remove(); $("file").remove();
     }
-    options();
     makeDial();
     await frame();
-    browseOrder = interleaved(points.ids.length);
     verdict();
     listen();
     const row = chosenRow();
@@ -411,8 +499,8 @@
     openMap();
   }
   function mark(row, rows) {
-    marked = [row, rows];
-    if (map) { map.mark(row, rows); }
+    marked = [row, rows, upload ? $("query-picture") : null];
+    if (map) { map.mark(...marked); }
   }
   async function openMap() { // asks again while the map is being computed
     let found;
@@ -430,8 +518,10 @@
     await frame();
     $("map-state").hidden = true;
     $("map").hidden = $("map-tools").hidden = false;
-    map = embeddingMap($("map"), { x: found.x, y: found.y, labels: points.labels }, {
-      hover: hover, thumb: thumb, choose: (row) => choose(row, false),
+    const canvas = $("map").cloneNode(); // an older map listens to the old one
+    $("map").replaceWith(canvas);
+    map = embeddingMap(canvas, { x: found.x, y: found.y, labels: points.labels }, {
+      hover: hover, thumb: thumb, choose: (row) => choose(row, false), name: (label) => classOf.get(label),
       middle: (row) => setStatus("In the center: " + (className(row) ? className(row) + ", " : "") + points.ids[row])
     });
     map.filter(fits);
@@ -464,6 +554,10 @@
     window.addEventListener("popstate", refresh);
     $("copy").addEventListener("click", copyPath);
     $("wrong").addEventListener("click", markWrong);
+    $("add").addEventListener("click", startToAdd);
+    $("name-form").addEventListener("submit", function (event) { event.preventDefault(); save($("name").value); });
+    $("name").addEventListener("keydown", (event) => { if (event.key === "Escape") { $("name-form").hidden = true; $("add").hidden = !upload || !canEdit(); } });
+    $("find-form").addEventListener("submit", function (event) { event.preventDefault(); showNamed($("find").value); });
     $("marked-clear").addEventListener("click", function () { wrong.clear(); showMarks(); refresh(); });
     $("dial").addEventListener("input", function () {
       showDial();
@@ -475,8 +569,9 @@
       this.value = "";
     });
     document.addEventListener("paste", function (event) {
-      const file = Array.from(event.clipboardData.files)[0];
+      const file = Array.from(event.clipboardData.files)[0], text = event.clipboardData.getData("text").trim();
       if (file) { event.preventDefault(); showUpload(file); }
+      else if (text && !(event.target instanceof HTMLInputElement)) { event.preventDefault(); showNamed(text); }
     });
     const over = (on) => $("drop").classList.toggle("over", on);
     document.addEventListener("dragover", function (event) { event.preventDefault(); over(true); });
@@ -484,8 +579,10 @@
     document.addEventListener("drop", function (event) {
       event.preventDefault();
       over(false);
-      const file = event.dataTransfer.files[0];
-      if (file) { showUpload(file); }
+      const file = event.dataTransfer.files[0], text = event.dataTransfer.getData("text/uri-list") || event.dataTransfer.getData("text");
+      if (text && find(text) >= 0) { showNamed(text); } // a picture of this page comes with both
+      else if (file) { showUpload(file); }
+      else if (text) { showNamed(text); }
     });
   }
   $("login-form").addEventListener("submit", async function (event) {
