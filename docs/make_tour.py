@@ -10,13 +10,16 @@ pictures. The commands are those of the tour, run one after another, with the ou
 from __future__ import annotations
 
 import argparse
+import contextlib
 import html
+import json
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +36,10 @@ COMMANDS = {
     "check": "kinspace check photos/",
     "train": "kinspace train photos/ --out runs/photos",
     "index": "kinspace index runs/photos",
-    "search": "kinspace search runs/photos new/{species}/25.jpg -k 4",
+    "search": "kinspace search runs/photos 'new/{species}/25.jpg' -k 4",
 }
-TERMINAL = """<body style="margin:0;background:#1d2126;color:#dfe3e8">
-<pre style="font:15px/1.45 monospace;padding:18px 22px;margin:0;display:inline-block">{text}</pre>"""
+TERMINAL = """<style>body { margin: 0 } pre { display: inline-block; margin: 0; padding: 18px 22px;
+background: #1d2126; color: #dfe3e8; font: 15px/1.45 monospace }</style><pre>{text}</pre>"""
 
 
 def draw(folder: Path) -> str:
@@ -55,7 +58,7 @@ def run(command: str, folder: Path) -> str:
     """The command with what it prints, without lines that progress has replaced."""
     environment = os.environ | {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
     done = subprocess.run(
-        command.replace(" new/", " 'new/").replace(".jpg", ".jpg'"),
+        command,
         shell=True,
         cwd=folder,
         env=environment,
@@ -77,7 +80,7 @@ def terminals(browser: Any, texts: dict[str, str]) -> None:
     """A picture of each command and its output."""
     page = browser.new_page(viewport={"width": 1000, "height": 300}, device_scale_factor=1)
     for name, text in texts.items():
-        page.set_content(TERMINAL.format(text=html.escape(text)))
+        page.set_content(TERMINAL.replace("{text}", html.escape(text)))
         file = FOLDER / f"{name}.png"
         page.locator("pre").screenshot(path=file)
         small(file, 16)
@@ -98,6 +101,17 @@ def pages(browser: Any, picture: Path) -> None:
         page.close()
 
 
+def wait_for_map() -> None:
+    """Until the server answers and has drawn its map, which it does once."""
+    address = f"http://127.0.0.1:{PORT}/api/map"
+    for _ in range(600):
+        with contextlib.suppress(OSError), urllib.request.urlopen(address) as answer:
+            if json.load(answer)["state"] == "ready":
+                return
+        time.sleep(0.5)
+    raise RuntimeError("the map was not ready within five minutes")
+
+
 def main() -> None:
     """Run the tour and write its pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -109,7 +123,7 @@ def main() -> None:
     serve = ["kinspace", "serve", "runs/photos", "--port", str(PORT)]
     server = subprocess.Popen(serve, cwd=folder)
     try:
-        time.sleep(15)
+        wait_for_map()
         with sync_playwright() as driver:
             browser = driver.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox"]

@@ -1,6 +1,7 @@
 """The Python in the documentation runs, and the methods page leaves no method out."""
 
 import re
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,22 @@ import torch
 
 import kinspace
 from kinspace import losses, miners, numerics, regularizers
+from kinspace.cli import COMMANDS, load_command
 from pages import run_page
 
 ROOT = Path(__file__).parents[1]
 METHODS = ROOT / "docs/methods.md"
 PATH = re.compile(r"(?<![\w./-])(\w[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml))(?![\w.(])")
+ALONE = ("coming-from-pytorch-metric-learning", "distributed", "recipes", "start", "your-own-loss")
+ELSEWHERE = {  # they have tests of their own
+    "README.md",
+    "data.md",
+    "datasets.md",
+    "methods.md",
+    "search.md",
+    "training.md",
+}
+NUMBER = re.compile(r"\b\d{2}\.\d(?: ± \d\.\d)?(?![\d,])")
 
 
 def test_the_methods_page_runs_from_top_to_bottom() -> None:
@@ -22,9 +34,48 @@ def test_the_methods_page_runs_from_top_to_bottom() -> None:
         run_page(METHODS, {})
 
 
-def test_the_page_on_coming_from_another_library_runs_from_top_to_bottom() -> None:
+@pytest.mark.parametrize("name", ALONE)
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # what it makes goes with the test
+    monkeypatch.setitem(losses.LOSSES, "median_triplet", torch.nn.Module)  # and its loss
     with torch.random.fork_rng():
-        run_page(ROOT / "docs/coming-from-pytorch-metric-learning.md", {})
+        run_page(ROOT / f"docs/{name}.md", {})
+
+
+def test_no_python_of_the_documentation_is_left_out() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    with_python = {page.name for page in pages if "```python" in page.read_text(encoding="utf-8")}
+    assert with_python == ELSEWHERE | {f"{name}.md" for name in ALONE}
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *ROOT.glob("docs/*.md")], ids=lambda page: page.name
+)
+def test_the_commands_of_a_page_have_the_options_they_are_given(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    for line in lines:
+        for command in re.findall(r"^    (?:torchrun .*-m )?kinspace (.*)", line):
+            for part in f"{command}".split("&& kinspace "):
+                _check_command(part, page.name)
+
+
+def _check_command(text: str, where: str) -> None:
+    name, *words = shlex.split(text.partition("#")[0].partition(" > ")[0])
+    assert name in COMMANDS, f"{where}: kinspace {text}"
+    known = {option for parameter in load_command(name).params for option in parameter.opts}
+    unknown = [word for word in words if word.startswith("-") and word not in known]
+    assert not unknown, f"{where}: kinspace {text}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/choosing.md"])
+def test_numbers_come_from_a_page_of_results(page: str) -> None:
+    sources = [*ROOT.glob("docs/results.md"), *ROOT.glob("benchmarks/*.md")]
+    measured = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    named = NUMBER.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert len(named) > 5
+    assert [number for number in named if number not in measured] == []
 
 
 def test_the_training_page_runs_from_top_to_bottom(

@@ -33,7 +33,7 @@ PLACES = {
 }
 SECTIONS = {SOURCE: {anchor: page.place for page in METHODS for anchor in page.anchors}}
 LINKS = PlacedLinks(PLACES, SECTIONS)
-SOURCES = {place: source for source, place in PLACES.items()}
+SOURCES = {place: source for source, place in PLACES.items() if source != "README.md"}
 PAGES: dict[str, tuple[str, str, str]] = {}  # title, first paragraph, text
 
 
@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         markdown += recipe_tables()
     text = LINKS.rewrite(markdown, _source(place), place)
     paragraphs = re.split(r"\n\s*\n", text)
-    first = next((p for p in paragraphs if re.match(r"[A-Z`\[]", p) and "|" not in p), "")
+    first = next((p for p in paragraphs if re.match(r"[A-Z]|kinspace ", p) and "|" not in p), "")
     PAGES[place] = (page.title or "", re.sub(r"\]\([^)]*\)|[\[\]]", "", first), text)
     return text
 

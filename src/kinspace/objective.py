@@ -115,7 +115,11 @@ class Objective(nn.Module):
         loss = total
         for name, module in self.terms.items():
             arguments = self._arguments(name, module, embeddings, labels)
-            if clusters is not None and getattr(module, "takes_clusters", False):
+            if (
+                clusters is not None
+                and cluster_labels is not None
+                and getattr(module, "takes_clusters", False)
+            ):
                 arguments = (*arguments, clusters, cluster_labels)
             term = module(*arguments)
             parts[name] = term.detach()
@@ -183,7 +187,7 @@ class GradientShare(nn.Module):
         if self.training and by.requires_grad:
             self._follow(torch.stack([_gradient_norm(each, by) for each in (loss, term)]))
         of_loss, of_term = self.norms
-        weight = self.share * of_loss / of_term.masked_fill(of_term == 0, math.inf)
+        weight: Tensor = self.share * of_loss / of_term.masked_fill(of_term == 0, math.inf)
         return weight.to(term.dtype)
 
     @torch.no_grad()
@@ -200,7 +204,8 @@ def _gradient_norm(value: Tensor, by: Tensor) -> Tensor:
     if not value.requires_grad:
         return by.new_zeros(())
     [gradient] = torch.autograd.grad(value, by, retain_graph=True, allow_unused=True)
-    return by.new_zeros(()) if gradient is None else gradient.detach().norm()
+    norm: Tensor = by.new_zeros(()) if gradient is None else gradient.detach().norm()
+    return norm
 
 
 def _takes(module: nn.Module) -> str:

@@ -18,6 +18,11 @@ from kinspace.compat import pml
 
 Call = Callable[..., Tensor]
 
+pytestmark = [  # what newer releases of torch and NumPy say of the library's own code
+    pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning"),
+    pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning"),
+]
+
 
 def balanced(seed: int) -> Batch:
     return random_batch(seed, classes=4, per_class=3, dim=6)
@@ -249,6 +254,23 @@ def test_remembers_what_the_library_remembers(theirs: Any) -> None:
         value.backward()
         wanted.backward()
         torch.testing.assert_close(first.grad, second.grad, rtol=1e-5, atol=1e-8)
+
+
+def test_queries_within_a_larger_reference_have_the_accuracies_of_the_library(
+    theirs: Any,
+) -> None:
+    x, labels = random_batch(5, classes=6, per_class=5, separation=2.0)
+    given = (x[:12], labels[:12], x, labels)
+    names = ["precision_at_1", "r_precision", "mean_average_precision_at_r"]
+    mine = pml.AccuracyCalculator(include=names).get_accuracy(*given, ref_includes_query=True)
+    try:
+        other = theirs.AccuracyCalculator(
+            include=names, k="max_bin_count", device=torch.device("cpu")
+        )
+        wanted = other.get_accuracy(*given, ref_includes_query=True)
+    except ImportError as error:  # faiss
+        pytest.skip(str(error))
+    assert mine == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

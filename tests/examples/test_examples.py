@@ -1,7 +1,6 @@
 """The examples run, and do what they say."""
 
 import json
-import math
 import runpy
 import tempfile
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from kinspace.losses import LOSSES
 from pages import run_notebook
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -46,16 +44,14 @@ def test_a_student_learns_from_the_vectors_of_a_teacher() -> None:
     assert found["teacher"] > found["student"] > 0.6  # 0.2 by chance
 
 
-def test_a_loss_of_the_users_own_is_compared_with_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(LOSSES, "log_ratio", torch.nn.Module)  # gone after the test
-    methods = ("log_ratio", "triplet")
-    found = example("custom_loss.py")["run"](
-        tmp_path, methods=methods, rates=(1e-3,), seeds=(0, 1), steps=40
+@pytest.mark.slow
+def test_a_loss_of_the_users_own_is_compared_with_others(tmp_path: Path) -> None:
+    table = example("custom_loss.py")["run"](
+        tmp_path, against=("triplet",), trials=1, seeds=2, steps=10
     )
-    assert tuple(found) == methods
-    assert all(0.2 < row["mean"] <= 1 and math.isfinite(row["spread"]) for row in found.values())
+    assert [row["method"] for row in table.rows] == ["custom_loss", "triplet"]
+    assert all(0.2 < row["recall@1"]["mean"] <= 1 for row in table.rows)
+    assert "triplet" in (table.folder / "benchmark.md").read_text(encoding="utf-8")
 
 
 def test_vectors_of_another_model_are_evaluated_and_reported(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ NOT_METHODS = {
 }
 
 # Public modules that are no method of their own, and so in no registry.
-NOT_REGISTERED = {"CenterSample", "ClassCenters", "CrossBatchMemory", "Matryoshka"}
+NOT_REGISTERED = {"CenterSample", "ClassCenters", "CrossBatchMemory", "Matryoshka", "VirtualPoints"}
 NOT_REGISTERED |= {kind.__name__ for kind in PAIRED_LOSSES.values()}
 
 # The positive is the next sample of the class in batch order: the order is part of these methods.

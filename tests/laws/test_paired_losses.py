@@ -347,3 +347,16 @@ def test_further_negatives_stand_in_the_sum_of_each_query() -> None:
     torch.testing.assert_close(found, (loop(x, y, more) + back) / 2)
     with pytest.raises(ValueError, match=r"^negatives: expected 4 columns"):
         InfoNCE()(x, y, negatives=more[:, :2])
+
+
+def test_two_views_of_each_picture_are_labels_of_their_numbers() -> None:
+    """NT-Xent on both views is the loss of SimCLR, each view a query among all others."""
+    x, y = two_views(3).values()
+    views = torch.cat([x, y])
+    found = kinspace.losses.nt_xent_loss(views, torch.arange(6).repeat(2), temperature=0.5)
+    logits = [[loops.dot(a, b) / 0.5 for b in loops.units(views)] for a in loops.units(views)]
+    terms = []
+    for i, row in enumerate(logits):
+        others = torch.stack([logit for j, logit in enumerate(row) if j != i])
+        terms.append(others.logsumexp(0) - row[(i + 6) % 12])
+    torch.testing.assert_close(found, torch.stack(terms).mean())

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import kinspace
 from digit_experiment import TOML, written
 from kinspace.reproduce import read_experiment, results_page
 from kinspace.reproduce.jobs import data_name, make_jobs
@@ -309,3 +310,46 @@ def test_a_curve_has_a_point_for_each_kept_checkpoint(tmp_path: Path) -> None:
     found = curve_of(job, Run(folder.parent), experiment.curve, Measured("digits"))
     assert found == [[0, 0], [5, 0.05], [10, 0.1], [15, 0.15]]
     assert not folder.exists()
+
+
+def test_more_than_two_dimensions_are_drawn_by_a_map_with_clusters_and_an_attribute(
+    tmp_path: Path,
+) -> None:
+    changes = {"schedule.steps": 2, "warm_start.steps": 2, "validation.fraction": 0.0}
+    changes |= {"sampler.clusters": 3, "sampler.samples": 4, "index.clusters": 2}
+    run = kinspace.train(
+        "digits", method="magnet", changes=changes, out=tmp_path / "run", device="cpu", quiet=True
+    )
+    found = RunMeasures("digits", device="cpu").points(run.folder, 60)
+    assert len(found["x"].split()) == len(found["y"].split()) == len(found["labels"].split()) == 60
+    assert len(found["centers_x"].split()) == 2 * len(run.about["classes"]["train"])
+    with pytest.raises(ValueError, match="attribute: unknown attribute 'red'; there is none"):
+        RunMeasures("digits", device="cpu").points(run.folder, 60, attribute="red")
+    experiment = replace(read_experiment("magnet_map"), attribute=None)
+    records = Records(tmp_path, experiment, "digits")
+    records.runs = [{**RUN, "row": "magnet", "seed": 0, "held_out": 0.0, "command": "", "test": {}}]
+    records.runs[0]["points"] = {**found, "marked": " ".join("10" * 30)}
+    [plot] = experiment_figures(experiment, records.to_dict())
+    assert plot.alt.startswith("60 test samples in two dimensions")
+
+
+def test_a_curve_of_the_training_loss_has_a_mean_for_every_so_many_steps(tmp_path: Path) -> None:
+    changes = {"schedule.steps": 5, "validation.fraction": 0.0, "warm_start.steps": 0}
+    run = kinspace.train(
+        "digits",
+        method="contrastive",
+        changes=changes,
+        out=tmp_path / "run",
+        device="cpu",
+        quiet=True,
+        log_every=1,
+    )
+    experiment = read_experiment("almn_printed")
+    assert experiment.curve is not None
+    curve = replace(experiment.curve, every=2)
+    [job, *_] = make_jobs(experiment, "cub200", [0])
+    losses = [row["loss"] for row in run.metrics if "loss" in row]
+    found = curve_of(job, run, curve, RunMeasures("digits", device="cpu"))
+    assert [step for step, _ in found] == [2, 4, 5]
+    expected = [sum(losses[:2]) / 2, sum(losses[2:4]) / 2, losses[4]]
+    assert [value for _, value in found] == pytest.approx(expected)

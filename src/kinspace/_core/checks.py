@@ -78,7 +78,10 @@ def labels(
     """
     vectors(rows, embeddings)
     if not isinstance(value, Tensor):
-        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+        came = type(value).__name__
+        if isinstance(value, list) and value and isinstance(value[0], str):
+            came += " of words; number the classes, which are rows of a table here"
+        raise ValueError(f"{name}: expected a torch.Tensor, got {came}")
     if value.ndim != 1 or len(value) != len(embeddings):
         raise ValueError(
             f"{name}: expected shape ({len(embeddings)},), one for each row of {rows}, "

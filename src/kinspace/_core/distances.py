@@ -109,7 +109,7 @@ def listed_distances(
     >>> listed_distances(x, torch.tensor([0]), torch.tensor([2]), distance="manhattan")
     tensor([5.])
     """
-    if distance.endswith("euclidean"):
+    if distance in ("euclidean", "squared_euclidean"):
         return paired_distances(x, first, second, y, squared=distance == "squared_euclidean")
     table = distance_table(x, y, distance=distance)
     return table.take(first * table.shape[1] + second)

@@ -100,8 +100,8 @@ def shipped_method(name: str, changes: Mapping[str, Any]) -> Method:
 
 def own_method(file: str | Path, changes: Mapping[str, Any]) -> Method:
     """The loss in a file of the user's (see the module's docstring)."""
-    path, _, wanted = str(file).partition(".py:")
-    path = Path(f"{path}.py" if wanted else path).expanduser()
+    text, _, wanted = str(file).partition(".py:")
+    path = Path(f"{text}.py" if wanted else text).expanduser()
     module = _load(path)
     cls = _as_module(_the_loss(module, path, wanted), str(path))
     name = path.stem if path.stem not in LOSSES else f"{path.stem}_of_file"
@@ -175,6 +175,7 @@ def _value(span: Range, place: float) -> Any:
     low, high = span.low, span.high
     assert low is not None
     assert high is not None
+    found: float
     if span.log:
         found = math.exp(math.log(low) + place * (math.log(high) - math.log(low)))
     else:
@@ -199,10 +200,11 @@ def _valid_end(
     """The end of a range: the value times the factor, nearer to it where that is not valid."""
     for power in (1.0, 0.5, 0.25):
         try:
-            _built(name, {**options, key: value * factor**power})
-            return value * factor**power
+            end: float = value * factor**power
+            _built(name, {**options, key: end})
         except ValueError:
             continue
+        return end
     return value
 
 
@@ -222,7 +224,7 @@ def _load(path: Path) -> ModuleType:
 
 
 def _the_loss(module: ModuleType, path: Path, wanted: str) -> Callable[..., Any]:
-    found = {
+    found: dict[str, Callable[..., Any]] = {
         name: value
         for name, value in vars(module).items()
         if not name.startswith("_")

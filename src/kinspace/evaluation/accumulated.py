@@ -127,6 +127,6 @@ def _once(ids: NDArray[Any], roles: NDArray[Any]) -> Tensor:
     """
     named = np.flatnonzero(ids >= 0)
     pairs = np.stack([ids[named], roles[named]], 1)
-    first = np.unique(pairs, axis=0, return_index=True)[1] if len(named) else []
+    first = np.unique(pairs, axis=0, return_index=True)[1]
     kept = np.concatenate([named[first], np.flatnonzero(ids < 0)]).astype(np.int64)
     return torch.from_numpy(np.sort(kept))

@@ -13,11 +13,14 @@ as samples of their class is our choice. In ALMN itself they take the place of t
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
+from kinspace._core.samples import Anchors, anchor_weights, takes_labels
 from kinspace.losses.almn import MARGINS, virtual_points
 from kinspace.losses.class_centers import ClassCenters
 
@@ -70,7 +73,8 @@ class VirtualPoints(nn.Module):
         """The learners of the loss, where it has some."""
         return getattr(self.loss, "groups", None)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    @takes_labels
+    def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Anchors]) -> Tensor:
         labels = checks.labels(embeddings, labels)
         if self.class_centers is not None:
             centers = self.class_centers(embeddings, labels)
@@ -78,7 +82,10 @@ class VirtualPoints(nn.Module):
             assert self.proxies is not None
             centers = self.proxies.detach().to(embeddings.dtype)
         points = virtual_points(embeddings, labels, centers, beta=self.beta, margin=self.margin)
-        value: Tensor = self.loss(torch.cat([embeddings, points]), labels.repeat(2))
+        weights = anchor_weights(samples)
+        if weights is not None:  # a virtual point weighs as its sample
+            samples["weights"] = weights.repeat(2)
+        value: Tensor = self.loss(torch.cat([embeddings, points]), labels.repeat(2), **samples)
         return value.view(2, -1).mean(0) if value.ndim else value
 
     def extra_repr(self) -> str:

@@ -138,7 +138,8 @@ class DensityAdaptivity(nn.Module):
         clusters: Tensor | None = None,
         cluster_labels: Tensor | None = None,
     ) -> Tensor:
-        targets, original = self.targets, self.original
+        targets: Tensor = self.targets
+        original = self.original
         if clusters is not None and cluster_labels is not None:
             labels, targets = clusters, targets[cluster_labels]
             original = None if original is None else original[cluster_labels]

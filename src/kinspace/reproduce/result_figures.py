@@ -227,13 +227,20 @@ def _scatter(experiment: Experiment, content: Content) -> Plot | None:
         for place, (row, points) in enumerate(panels.items()):
             panel = figure.add_subplot((size + 1) // 2, min(size, 2), place + 1)
             x, y = ([float(word) for word in points[axis].split()] for axis in "xy")
-            each = [colors(int(label) % 10) for label in points["labels"].split()]
+            each: list[Any] = [colors(int(label) % 10) for label in points["labels"].split()]
+            if "marked" in points:
+                marked = points["marked"].split()
+                each = ["#e8871e" if word == "1" else "#c8ccd0" for word in marked]
             panel.scatter(x, y, s=2, c=each, rasterized=True)
+            if "centers_x" in points:
+                x, y = ([float(w) for w in points[f"centers_{axis}"].split()] for axis in "xy")
+                panel.scatter(x, y, s=14, c="white", edgecolors="black", linewidths=0.6)
             panel.set_title(row, fontsize=10)
             panel.set(xticks=[], yticks=[])
 
     count = len(next(iter(panels.values()))["labels"].split())
-    alt = f"{count} test samples in two dimensions, colored by class: {', '.join(panels)}."
+    by = "class" if experiment.attribute is None else experiment.attribute
+    alt = f"{count} test samples in two dimensions, colored by {by}: {', '.join(panels)}."
     rows = [(row, len(points["labels"].split())) for row, points in panels.items()]
     return make_plot(
         "scatter",

@@ -30,7 +30,13 @@ CHAPTERS = {
     ),
     "Larger pictures": ("almn", "density", "nra", "baselines", "best"),
     "Classes seen in training, and other data": (
-        *("magnet_pets_printed", "magnet_pets", "magnet_attributes", "magnet_hierarchy"),
+        *(
+            "magnet_pets_printed",
+            "magnet_pets",
+            "magnet_attributes",
+            "magnet_map",
+            "magnet_hierarchy",
+        ),
         *("nra_mnist", "spread_omniglot", "spread_omniglot_weight", "large_batch_moths"),
     ),
 }

@@ -13,6 +13,7 @@ class means. Nothing is chosen by the test part.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kinspace._core.vectors import unit
 from kinspace.clustering.kmeans import class_kmeans
 from kinspace.data import Dataset, TransformSettings
 from kinspace.data.load import load_dataset
@@ -37,6 +39,7 @@ from kinspace.evaluation.classification import (
 from kinspace.evaluation.retrieval import Retrieval, retrieval_by_roles
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe
+from kinspace.recipes.fields import require_choice
 from kinspace.reproduce.table_measures import at
 from kinspace.run import Run, open_run
 from kinspace.training.components import make_model, transform_settings
@@ -45,7 +48,7 @@ from kinspace.training.embedding import embed_all
 from kinspace.training.run_folder import read_checkpoint
 from kinspace.training.settings import RunSettings
 
-__all__ = ["RunMeasures", "classification_errors"]
+__all__ = ["RunMeasures", "classification_errors", "nearest_cosines"]
 
 SCALES = (0.8, 1.0, 1.25)  # with their mirror images the six views of "views_recall"
 MAP_SAMPLES = 5000  # test samples of the Euclidean mAP, as the NRA paper has it
@@ -54,6 +57,7 @@ Part = tuple[Tensor, NDArray[np.int64]]  # embeddings and their classes
 Classifier = tuple[Tensor, Tensor | None, NDArray[np.int64]]
 NEAREST = 128  # clusters and samples that vote, as printed
 K = 5
+ROWS = 1024  # samples whose cosines to all are a table
 
 
 @dataclass(eq=False)
@@ -120,19 +124,30 @@ class RunMeasures:
                     found.append((step, values[measure]))
         return found
 
-    def points(self, folder: Path, count: int) -> dict[str, Any]:
-        """The first two numbers of some test embeddings as the loss sees them, and their classes.
+    def points(self, folder: Path, count: int, *, attribute: str | None = None) -> dict[str, Any]:
+        """Some test embeddings as the loss sees them in two dimensions, and their classes.
 
+        With more dimensions they are those of a t-SNE, and so are the centers of the clusters of
+        each class where the run has clusters. attribute: which samples have it, "1" or "0".
         As texts: a results file would have a line a number.
         """
         with self._lock:
             model = self._opened(open_run(folder))
-            vectors, labels = model.some(read_checkpoint(folder / "model.safetensors")[0], count)
-        return {
-            "x": " ".join(f"{value:.4g}" for value in vectors[:, 0].tolist()),
-            "y": " ".join(f"{value:.4g}" for value in vectors[:, 1].tolist()),
-            "labels": " ".join(map(str, labels.tolist())),
-        }
+            vectors, places = model.some(read_checkpoint(folder / "model.safetensors")[0], count)
+            centers = model.centers()
+        test, size = model.test, len(vectors)
+        flat = _in_two_dimensions(torch.cat([vectors, centers]), model.seed)
+        found = {"x": _as_text(flat[:size, 0]), "y": _as_text(flat[:size, 1])}
+        found["labels"] = " ".join(map(str, test.labels[places].tolist()))
+        if len(centers):
+            found |= {"centers_x": _as_text(flat[size:, 0]), "centers_y": _as_text(flat[size:, 1])}
+        if attribute is not None:
+            names = () if test.attributes is None else test.attributes.names
+            require_choice("attribute", attribute, names, what="attribute")
+            assert test.attributes is not None
+            column = test.attributes.values[:, names.index(attribute)]
+            found["marked"] = " ".join(str(int(value >= 0.5)) for value in column[places].tolist())
+        return found
 
     def _opened(self, run: Run) -> EvaluatedRun:
         """The run's model and the parts it had."""
@@ -174,13 +189,21 @@ class EvaluatedRun:
         return found
 
     def some(self, weights: Weights, count: int) -> tuple[Tensor, Tensor]:
-        """Test embeddings as in training, and their classes; at most `count`, drawn by the seed."""
+        """Test embeddings as in training, and their places; at most `count`, drawn by the seed."""
         self.features, self._vectors = False, {}
         self.model.load_state_dict(_own(weights))
         vectors, labels = self.vectors("test", "training"), self.test.labels
         order = np.random.default_rng(self.seed).permutation(len(labels))[:count]
         places = torch.from_numpy(np.sort(order))
-        return vectors[places.to(vectors.device)], labels[places]
+        return vectors[places.to(vectors.device)], places
+
+    def centers(self) -> Tensor:
+        """The centers of the clusters of the training part; none where the run has none."""
+        index, vectors = self.recipe.index, self.vectors("train", "training")
+        if index is None:
+            return vectors[:0]
+        labels = self.train.labels.to(vectors.device)
+        return class_kmeans(vectors, labels, index.clusters, seed=self.seed).centers
 
     def vectors(self, part: str, what: str) -> Tensor:
         """Embeddings of "train" or "test": of length 1 ("test") or as the loss sees them."""
@@ -232,9 +255,12 @@ class EvaluatedRun:
             return {f"{found[0]}@{k}": value for k, value in values.items()}
         if name in ("nmi", "f1", "ami"):
             return dict(clustering_metrics(self.vectors("test", "test"), labels, seed=self.seed))
+        if name in ("positive_cosine", "negative_cosine"):
+            positive, negative = nearest_cosines(self.vectors("test", "test"), self.test.labels)
+            return {"positive_cosine": positive, "negative_cosine": negative}
         if name == "euclidean_map":
-            vectors, some = self.some(self.weights, MAP_SAMPLES)
-            return {name: retrieval_metrics(vectors, some.numpy(), metric="euclidean")["map"]}
+            vectors, places = self.some(self.weights, MAP_SAMPLES)
+            return {name: retrieval_metrics(vectors, labels[places], metric="euclidean")["map"]}
         if name.endswith("error"):
             return self._errors(classifier)
         return dict(self.ranked(self.vectors("test", "test")).scores().summary())
@@ -268,6 +294,24 @@ class EvaluatedRun:
         return found
 
 
+def _in_two_dimensions(vectors: Tensor, seed: int) -> NDArray[np.float32]:
+    """The vectors themselves, or a t-SNE of them, started from their principal components."""
+    rows: NDArray[np.float32] = vectors.float().cpu().numpy()
+    if rows.shape[1] <= 2:
+        return rows
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(rows) - 1) / 3)
+    flat: NDArray[np.float32] = TSNE(
+        2, perplexity=perplexity, init="pca", random_state=seed
+    ).fit_transform(rows)
+    return flat
+
+
+def _as_text(values: NDArray[np.float32]) -> str:
+    return " ".join(f"{value:.4g}" for value in values.tolist())
+
+
 def _weights(folder: Path, by: str, results: Mapping[str, Any]) -> Weights:
     """A run's weights; where the last step was chosen, with all that its checkpoint has."""
     if by == "selected" and results["selected_step"] == results["steps"]:
@@ -282,6 +326,29 @@ def _own(weights: Weights) -> dict[str, Tensor]:
         if found:
             return found
     return dict(weights)
+
+
+def nearest_cosines(vectors: Tensor, labels: Tensor) -> tuple[float, float]:
+    """The mean cosines of the samples to their nearest positive and to their nearest negative.
+
+    ALMN's Fig. 8 has them for single pictures. A sample without a positive, or without a negative,
+    is left out of that mean.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 0.0]])
+    >>> nearest_cosines(x, torch.tensor([0, 0, 1]))
+    (0.0, 0.6666666865348816)
+    """
+    directions, labels = unit(vectors), labels.to(vectors.device)
+    places = torch.arange(len(labels), device=vectors.device)
+    found = []
+    for rows in places.split(ROWS):
+        cosines = directions[rows] @ directions.T  # (rows, samples)
+        same = labels[rows][:, None] == labels
+        itself = rows[:, None] == places
+        pair = [cosines.masked_fill(mask, -math.inf).amax(1) for mask in (~same | itself, same)]
+        found.append(torch.stack(pair))
+    positive, negative = torch.cat(found, 1)
+    return tuple(float(each[each.isfinite()].mean()) for each in (positive, negative))  # type: ignore[return-value]
 
 
 def classification_errors(

@@ -34,6 +34,8 @@ TITLES = {
     "nmi": "NMI",
     "ami": "AMI",
     "f1": "F1",
+    "positive_cosine": "cosine x 100, nearest positive",
+    "negative_cosine": "cosine x 100, nearest negative",
     "error": "error",
     "knc_error": "error, kNC",
     "soft_knn_error": "error, soft kNN",

@@ -9,6 +9,7 @@ from kinspace.search.gallery_index import INDEXES
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.reranked import Reranked
+from kinspace.search.reranking import expand_queries, k_reciprocal_distances
 from kinspace.search.run_gallery import open_gallery
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Thresholds",
     "Where",
     "calibrate",
+    "expand_queries",
+    "k_reciprocal_distances",
     "open_gallery",
     "recall_against_exact",
 ]

@@ -250,7 +250,8 @@ def _has_classes_to_test(dataset: Dataset) -> bool:
     trained, tested = dataset.labels[trains].unique(), dataset.labels[~trains].unique()
     if not len(trained) or not len(tested) or bool(torch.isin(trained, tested).any()):
         return False
-    return trained.tolist() != list(range((dataset.num_classes + 1) // 2))
+    first_half: list[int] = list(range((dataset.num_classes + 1) // 2))
+    return bool(trained.tolist() != first_half)
 
 
 def split_names(
