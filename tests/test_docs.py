@@ -22,6 +22,7 @@ ALONE = (
     "coming-from-pytorch-metric-learning",
     "distributed",
     "evaluation",
+    "hub",
     "recipes",
     "start",
     "your-own-loss",

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from kinspace._core.atomic_files import DAMAGED_NPZ
 from kinspace._core.checks import brief
 from kinspace.embeddings import FORMAT, EmbeddingTable
 
@@ -79,7 +80,7 @@ def _loaded(stream: BinaryIO, suffix: str) -> Any:
     stream.seek(0)
     try:
         return np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except DAMAGED_NPZ as error:
         if "Object arrays" in str(error):
             raise ValueError(f"expected numbers, {PICKLED}") from None
         raise ValueError(f"expected a readable {suffix} file, got {brief(error)}") from None
@@ -88,9 +89,9 @@ def _loaded(stream: BinaryIO, suffix: str) -> Any:
 def _array(stored: Mapping[str, Any], name: str) -> NDArray[Any]:
     try:
         return np.asarray(stored[name])
-    except ValueError as error:
+    except DAMAGED_NPZ as error:
         if "pickle" not in str(error):
-            raise
+            raise ValueError(f"array {name!r}: cannot be read: {brief(error)}") from None
         raise ValueError(f"array {name!r}: expected numbers or words, {PICKLED}") from None
 
 

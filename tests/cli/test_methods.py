@@ -15,7 +15,7 @@ RUN = CliRunner(env={"COLUMNS": "200"})
 def test_lists_every_recipe_with_its_loss_and_sampler() -> None:
     done = RUN.invoke(app, ["methods"])
     assert done.exit_code == 0
-    rows = [line.split() for line in done.stdout.splitlines()]
+    rows = [line.split() for line in done.stdout.splitlines() if line[:1].strip()]
     for name in recipe_names():
         (row,) = [row for row in rows if row and row[0] == name]
         recipe = read_recipe(name)
@@ -60,6 +60,8 @@ def test_one_method_as_json() -> None:
         "reduction": "mean_active",
         "mining": "all",  # not in the file: a default
         "squared": True,
+        "distance": None,
+        "virtual_points": 0.0,
     }
     assert set(table["formulas"]) == {"triplet", "density"}
 

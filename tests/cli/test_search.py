@@ -21,7 +21,7 @@ def test_finds_a_picture_of_the_gallery(tmp_path: Path, picture: Path) -> None:
     said = run("index", folder, "--device", "cpu")
     assert "a gallery of 1,797 pictures, searched by exact" in said
     assert "calibrated on 1,797 pictures of 10 held-out classes" in said
-    assert "with --strangers 0.1: of 100 pictures of known classes" in said
+    assert "with --strangers 0.15: of 100 pictures of known classes" in said
     table = run("search", folder, picture, "-k", "3", "--device", "cpu")
     assert "digit 20" in table
     assert "1.000" in table

@@ -15,6 +15,7 @@ import kinspace
 from bundles import bare_run, digits, run_with_gallery
 from kinspace.data.transforms import eval_transform
 from kinspace.evaluation.class_evidence import CANDIDATES, class_evidence
+from kinspace.evaluation.thresholds import DEFAULT_STRANGERS
 from kinspace.inference import UNKNOWN, EmbeddingModel
 
 
@@ -162,7 +163,8 @@ def test_thresholds_are_set_on_the_classes_not_trained_on(model: EmbeddingModel)
         sizes = np.bincount(y)
         evidence = class_evidence(cosines[None, near], labels[None, near], sizes)
         through += int(found.confidence(evidence)[0] >= limit.confidence)
-    assert through / len(rows) == pytest.approx(0.1, abs=2 / len(rows))
+    # the limit is set on galleries without a fold of the classes, not on this one
+    assert through / len(rows) == pytest.approx(0.1, abs=0.03)
     i, j = np.triu_indices(len(rows), 1)
     cosines = (x[rows] @ x[rows].T)[i, j]
     two = y[rows][i] != y[rows][j]
@@ -247,8 +249,9 @@ def test_the_dial_decides_who_is_known(model: EmbeddingModel) -> None:
     assert model.thresholds is not None
     for row in range(0, 60, 3):
         query = picture(row).rotate(30)
-        named = {rate: model.classify(query, strangers=rate) for rate in (0.001, 0.1, 0.5)}
-        assert named[0.1] == model.classify(query)
+        rates = (0.001, DEFAULT_STRANGERS, 0.5)
+        named = {rate: model.classify(query, strangers=rate) for rate in rates}
+        assert named[DEFAULT_STRANGERS] == model.classify(query)
         for rate, verdict in named.items():
             limit = model.thresholds.at(rate).confidence
             assert verdict.confidence is not None
@@ -270,7 +273,8 @@ def test_two_pictures_are_compared_by_the_dial_too(model: EmbeddingModel) -> Non
     for rate in (0.01, 0.3):
         limit = model.thresholds.at(rate).cosine
         assert (model.same(some, some, strangers=rate) == (cosines >= limit)).all()
-    assert (model.same(some, some) == model.same(some, some, strangers=0.1)).all()
+    by_default = model.same(some, some, strangers=DEFAULT_STRANGERS)
+    assert (model.same(some, some) == by_default).all()
     model.thresholds = None
     with pytest.raises(ValueError, match="expected thresholds, got none; they need 4 classes"):
         model.same(some[0], some[1])

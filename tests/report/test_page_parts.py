@@ -14,7 +14,7 @@ from kinspace.data import digits_dataset
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.class_evidence import leave_out
 from kinspace.evaluation.summary import summarize
-from kinspace.evaluation.thresholds import calibrate
+from kinspace.evaluation.thresholds import DEFAULT_STRANGERS, calibrate
 from kinspace.report.advice import advise, tiles
 from kinspace.report.boundary import boundary
 from kinspace.report.map import layout, map_data
@@ -252,7 +252,7 @@ def test_the_pictures_at_the_boundary_are_the_nearest_to_it() -> None:
         assert (len(setting["refused"]), len(setting["accepted"])) == (len(below), len(above))
         names = [found["pictures"][place]["text"] for place in setting["accepted"]]
         assert all(", as " in name for name in names)
-    assert found["settings"][found["start"]]["strangers"] == 0.1
+    assert found["settings"][found["start"]]["strangers"] == DEFAULT_STRANGERS
     assert opened(found["pictures"][0]["uri"]).size[0] > 0
     assert boundary(None, table, digits.pictures) is None
     without = boundary(thresholds, table, None)

@@ -14,7 +14,7 @@ import pytest
 import kinspace
 from browsers import Visit
 from bundles import digits
-from kinspace.evaluation.thresholds import RATES
+from kinspace.evaluation.thresholds import DEFAULT_STRANGERS, RATES
 from kinspace.inference import EmbeddingModel
 from kinspace.report import write_report
 from kinspace.search.gallery_tables import read_new_classes
@@ -118,7 +118,7 @@ def test_the_dial_is_asked_of_the_server(browser: Any, server: str, model: Embed
     visit.tab.set_input_files("#file", files=[file])
     visit.says(str(model.classify(query)))
     dial = visit.tab.locator("#dial")
-    assert dial.input_value() == str(RATES.index(0.1))
+    assert dial.input_value() == str(RATES.index(DEFAULT_STRANGERS))
     for place in (0, len(RATES) - 1):
         dial.fill(str(place))
         visit.says(str(model.classify(query, strangers=RATES[place])))

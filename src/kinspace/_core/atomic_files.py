@@ -9,11 +9,34 @@ from __future__ import annotations
 import json
 import os
 import socket
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["clear_parts", "read_json", "to_disk", "write_atomically", "write_json"]
+__all__ = [
+    "DAMAGED_NPZ",
+    "clear_parts",
+    "read_json",
+    "to_disk",
+    "write_atomically",
+    "write_json",
+]
+
+# what NumPy raises on an .npz file that is damaged, or none: RuntimeError where a flipped bit says
+# that it is encrypted, NotImplementedError where it names another compression
+DAMAGED_NPZ = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

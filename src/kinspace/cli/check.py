@@ -55,6 +55,7 @@ def check_command(
         from kinspace.models.backbones import DEFAULT_BACKBONE
 
         print_whole(check_table(result))
-        use = f"train {data}" if dataset.labeled else f"serve {data} --backbone {DEFAULT_BACKBONE}"
-        print_next(f"kinspace {use}" + ("" if result.ok else " --skip-bad"))
+        trains = dataset.labeled and not result.training
+        use = f"train {data}" if trains else f"serve {data} --backbone {DEFAULT_BACKBONE}"
+        print_next(f"kinspace {use}" + (" --skip-bad" if result.bad else ""))
     raise typer.Exit(0 if result.ok else 1)

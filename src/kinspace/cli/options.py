@@ -95,7 +95,7 @@ Strangers = Annotated[
     typer.Option(
         "--strangers",
         help="Share of pictures of other classes that may get a class: 0.001 (strict) to 0.5 "
-        "(lenient). Default: that of the index, 0.1.",
+        "(lenient). Default: that of the index, 0.15.",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]

@@ -157,6 +157,7 @@ def train_transform(settings: TransformSettings | None = None) -> v2.Compose:
     Random numbers are from torch's global generator, as in torchvision; `PictureLoader` of
     `kinspace.data.dataloader` seeds it for each picture.
 
+    >>> from PIL import Image
     >>> train_transform(TransformSettings(size=227))(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 227, 227])
     """
@@ -182,6 +183,7 @@ def eval_transform(settings: TransformSettings | None = None) -> v2.Compose:
 
     The side is `test_size`, or else `size`.
 
+    >>> from PIL import Image
     >>> eval_transform()(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 224, 224])
     """
@@ -204,6 +206,7 @@ def square_transform(settings: TransformSettings | None = None) -> v2.Compose:
 
     `kinspace.data.augmented_views` makes the views of a picture out of it.
 
+    >>> from PIL import Image
     >>> square_transform()(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 256, 256])
     """

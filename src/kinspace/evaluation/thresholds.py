@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # strict to lenient
-DEFAULT_STRANGERS = 0.1
+DEFAULT_STRANGERS = 0.15
 FEWEST_CLASSES = 4  # to calibrate on
 FOLDS = 5
 TRIED = 100  # rates that are looked at for those of RATES

@@ -42,6 +42,7 @@ def proxy_anchor_loss(
 
     Own cosines 1, others 0, alpha 1, margin 0: log(1 + 1/e) + log(1 + e^0).
 
+    >>> import torch
     >>> proxy_anchor_loss(torch.eye(2), torch.tensor([0, 1]), torch.eye(2), alpha=1.0, margin=0.0)
     tensor(1.0064)
     """

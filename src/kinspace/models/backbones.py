@@ -149,6 +149,7 @@ def make_backbone(  # noqa: PLR0913 (an option each for a key of the recipe)
     ValueError: unknown backbone 'googlnet'; did you mean 'googlenet'...
     """
     checks.integer("in_channels", in_channels, at_least=1)
+    checks.integer("seed", seed, at_least=0)
     if pretrained and weights is not None:
         raise ValueError("expected pretrained or a weights file, got both: choose one")
     options = dict(options or {})

@@ -34,7 +34,7 @@ def read_experiment(name_or_path: str | os.PathLike[str]) -> Experiment:
     'ALMN, β = 3'
     >>> read_experiment("almm")
     Traceback (most recent call last):
-    ValueError: NAME: unknown experiment 'almm'; did you mean 'almn'? choose from: almn, ...
+    ValueError: NAME: unknown experiment 'almm'; did you mean 'almn'?
     """
     path: Traversable | None = toml_path(name_or_path)
     where = str(name_or_path)

@@ -59,7 +59,7 @@ def known_measure(name: str) -> str:
     ('recall@10', 'nmi')
     >>> known_measure("nmy")
     Traceback (most recent call last):
-    ValueError: measures: unknown measure 'nmy'; did you mean 'nmi'? choose from: ...
+    ValueError: measures: unknown measure 'nmy'; did you mean 'nmi'?
     """
     if AT.fullmatch(name):
         return name

@@ -15,7 +15,6 @@ what a killed process left, are never read, and the next process that writes rem
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from uuid import uuid4
 import numpy as np
 
 from kinspace._core import checks
-from kinspace._core.atomic_files import clear_parts, write_atomically
+from kinspace._core.atomic_files import DAMAGED_NPZ, clear_parts, write_atomically
 from kinspace._core.checks import brief
 from kinspace._core.locks import FolderLock
 from kinspace._table_files import table_of
@@ -96,7 +95,7 @@ class GalleryFiles:
                 return str(json.loads(bytes(found["gallery"]).decode())["generation"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except DAMAGED_NPZ:
             return ""  # `read` says what is wrong
 
     def read(self) -> Snapshot:
@@ -114,7 +113,7 @@ class GalleryFiles:
             return Snapshot(rows, str(about["generation"]), str(about["search"]), address)
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except DAMAGED_NPZ as error:
             if str(self.folder) in str(error):
                 raise
             raise ValueError(f"{self.file}: expected a gallery, got {brief(error)}") from None

@@ -5,7 +5,6 @@ Vectors with ids are added, the nearest are found. `Columns` holds ids, labels a
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace._core.atomic_files import write_atomically
+from kinspace._core.atomic_files import DAMAGED_NPZ, write_atomically
 from kinspace.evaluation.similarity import Space, Vectors, vectors_of
 
 __all__ = [
@@ -301,7 +300,7 @@ def read_arrays(file: str | Path, needed: Sequence[str]) -> dict[str, NDArray[An
             arrays = {name: found[name] for name in found.files}
     except FileNotFoundError:
         raise ValueError(f"{file}: expected a saved index, got no such file") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except DAMAGED_NPZ as error:
         raise ValueError(
             f"{file}: expected a saved index, got another file: {checks.brief(error)}"
         ) from None

@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import os
 import struct
-import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinspace._core.atomic_files import to_disk
+from kinspace._core.atomic_files import DAMAGED_NPZ, to_disk
 
 __all__ = ["Journal"]
 
@@ -80,7 +79,7 @@ class Journal:
         try:
             with np.load(io.BytesIO(payload), allow_pickle=False) as found:
                 return {name: found[name] for name in found.files}
-        except (ValueError, EOFError, zipfile.BadZipFile, AttributeError):
+        except DAMAGED_NPZ:
             raise self._damaged(end - BEGIN - len(payload)) from None
 
     def _damaged(self, at: int) -> ValueError:

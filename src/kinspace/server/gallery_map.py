@@ -10,13 +10,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kinspace._core.atomic_files import write_atomically
+from kinspace._core.atomic_files import DAMAGED_NPZ, write_atomically
 from kinspace.evaluation.similarity import nearest
 from kinspace.inference.model import EmbeddingModel
 from kinspace.report.map import POINTS, layout
@@ -139,7 +138,7 @@ def saved_positions(model: EmbeddingModel, *, seed: int = 0) -> NDArray[np.float
             found = np.asarray(arrays["positions"], np.float32)
             same = str(arrays["of"]) == _fingerprint(model, seed)
             return found if same and found.shape == (len(model.table), 2) else None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+    except DAMAGED_NPZ:
         return None  # a missing or broken file is written again
 
 

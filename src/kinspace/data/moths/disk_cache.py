@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kinspace._core.atomic_files import write_atomically
+from kinspace._core.atomic_files import DAMAGED_NPZ, write_atomically
 from kinspace.data.moths.attributes import VOCABULARY
 from kinspace.data.moths.collection import Moths, draw_moths
 
@@ -79,7 +78,7 @@ def load_moths(
         moths = read_moths(file)
         if moths.images.shape == (species * per_species, size, size, 3):
             return moths
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except DAMAGED_NPZ:
         pass  # missing or broken: make it again
     moths = draw_moths(
         species=species, per_species=per_species, size=size, seed=seed, workers=workers
