@@ -345,7 +345,7 @@ def test_processes_add_to_one_gallery_at_one_time(
         process(
             "gallery = Gallery.load(folder)\n"
             "for number in range(20):\n"
-            f"    x = np.random.default_rng([{part}, number]).standard_normal((2, 8))\n"
+            f"    x = np.random.default_rng([{part} + 7, number]).standard_normal((2, 8))\n"
             f"    gallery.add(x, ['c{part}'] * 2, [None] * 2, None)\n"
         )
         for part in range(3)
