@@ -5,8 +5,8 @@ then data_parts.py (the data), components.py (the recipe), loop.py and step.py.
 """
 
 from kinspace.training.callbacks import CALLBACKS, Callback
+from kinspace.training.runs import resume_training, train
 from kinspace.training.settings import RunSettings
-from kinspace.training.trainer import resume_training, train
 from kinspace.training.tuner import TuneResult, parse_range, tune
 
 __all__ = [

@@ -34,6 +34,7 @@ from kinspace.distributed import broadcast_from_main, init_process_group, is_mai
 from kinspace.recipes import Range, Recipe, parse_set, read_recipe, with_changes
 from kinspace.training.log import PlainProgress
 from kinspace.training.run_folder import new_folder, require_same
+from kinspace.training.runs import train
 from kinspace.training.settings import RunSettings
 from kinspace.training.study import (
     LOCK,
@@ -45,7 +46,6 @@ from kinspace.training.study import (
     trial_name,
     trial_recipe,
 )
-from kinspace.training.trainer import train
 
 __all__ = ["TuneResult", "parse_range", "tune"]
 
