@@ -327,7 +327,7 @@ class Run:
         of your own, one like it; its weights are replaced by those of the run. with_gallery: False:
         the gallery is not read.
         """
-        from kinspace.inference.model import open_model
+        from kinspace.inference.loader import open_model
 
         return open_model(self, device, module, with_gallery=with_gallery)
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from kinspace._core.atomic_files import write_json
 from kinspace.hub.model_card import model_card
-from kinspace.inference.model import THRESHOLDS, chosen_weights
+from kinspace.inference.loader import chosen_weights
+from kinspace.inference.model import THRESHOLDS
 from kinspace.models.pretrained_weights import quick_offline
 from kinspace.run import CONFIG, Run, open_run
 from kinspace.search.gallery import FILE

@@ -4,7 +4,8 @@ from kinspace.evaluation.thresholds import Thresholds, calibrate
 from kinspace.inference.dataset_embedding import embed_dataset, embed_to_file
 from kinspace.inference.export import Exported, export_run
 from kinspace.inference.gallery_additions import AddedPictures, add_pictures
-from kinspace.inference.model import EmbeddingModel, load
+from kinspace.inference.loader import load
+from kinspace.inference.model import EmbeddingModel
 from kinspace.inference.onnx import export_onnx
 from kinspace.inference.pretrained import pretrained_model, pretrained_run
 from kinspace.inference.program import export_program

@@ -22,7 +22,8 @@ from kinspace._core.vectors import unit
 from kinspace.data import load_dataset
 from kinspace.data.transforms import TransformSettings, view_crops
 from kinspace.inference.inputs import as_list, network_input
-from kinspace.inference.model import EmbeddingModel, load
+from kinspace.inference.loader import load
+from kinspace.inference.model import EmbeddingModel
 from kinspace.run import load_run_data
 
 __all__ = [

@@ -15,7 +15,8 @@ from kinspace.data.dataset import Dataset
 from kinspace.data.load import load_dataset
 from kinspace.embeddings import EmbeddingTable, picture_ids
 from kinspace.inference.dataset_embedding import embed_dataset
-from kinspace.inference.model import EmbeddingModel, load
+from kinspace.inference.loader import load
+from kinspace.inference.model import EmbeddingModel
 from kinspace.search.class_votes import Added
 
 __all__ = ["AddedPictures", "add_pictures"]

@@ -16,7 +16,7 @@ from kinspace._core.vectors import unit
 from kinspace.data.dataset import Dataset
 from kinspace.data.transforms import TransformSettings
 from kinspace.embeddings import EmbeddingTable
-from kinspace.inference.model import chosen_weights, load_module
+from kinspace.inference.loader import chosen_weights, load_module
 from kinspace.models.weights import take_weights
 from kinspace.run import PARTS, Run, Splits
 from kinspace.training.data_parts import DataPart, prepare
