@@ -31,6 +31,7 @@ def gained(text: str) -> float:
     return after - before
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_weights_of_one(tmp_path: Path) -> None:
     alone, ddp, fsdp = (tmp_path / name for name in ("alone", "ddp", "fsdp"))
     options = ("--epochs", 2, "--save")
