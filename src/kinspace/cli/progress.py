@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ def print_next(*commands: str) -> None:
 
     >>> print_next("kinspace serve runs/photos --open")
     """
+    sys.stdout.flush()  # so that it is the last line where both go to one pipe
     for command in commands:
         typer.echo(f"next: {command}", err=True)
 
