@@ -62,13 +62,14 @@ def run(command: str, folder: Path) -> str:
         shell=True,
         cwd=folder,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # in the order of a terminal
         text=True,
         check=True,
     )
-    lines = (done.stderr + done.stdout).splitlines()
+    lines = done.stdout.splitlines()
     kept = [line for line in lines if not re.match(r"(computing|.*features.*: \d+ of)", line)]
-    return f"$ {command}\n" + "\n".join(kept).strip()
+    return f"$ {command}\n" + "\n".join(kept).strip("\n")
 
 
 def small(file: Path, colors: int = 128) -> None:
