@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         regularizers,
         samplers,
         search,
+        sklearn,
         training,
     )
     from kinspace._kernels import use_kernels
@@ -58,6 +59,7 @@ __all__ = [
     "regularizers",
     "samplers",
     "search",
+    "sklearn",
     "train",
     "training",
     "tune",
