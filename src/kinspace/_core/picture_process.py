@@ -77,7 +77,7 @@ def read_limited(data: bytes, formats: tuple[str, ...], pixels: int) -> Image.Im
     if width * height > pixels:
         raise RefusedPicture("pixels", f"{width:,} x {height:,}")
     try:
-        # the number of frames is not asked for: a file of many directories takes long to count
+        # frames are not counted, which takes long in a file of many directories
         return decode(io.BytesIO(data), "picture", formats=formats, count_frames=False)
     except UnreadablePicture as error:
         if isinstance(error.__context__, MemoryError):

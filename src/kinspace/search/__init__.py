@@ -8,8 +8,8 @@ from kinspace.search.gallery import Gallery
 from kinspace.search.gallery_index import INDEXES
 from kinspace.search.index import Index, Where, recall_against_exact
 from kinspace.search.milvus import MilvusIndex
+from kinspace.search.query_expansion import expand_queries, k_reciprocal_distances
 from kinspace.search.reranked import Reranked
-from kinspace.search.reranking import expand_queries, k_reciprocal_distances
 from kinspace.search.run_gallery import open_gallery
 
 __all__ = [
