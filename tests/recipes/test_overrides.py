@@ -7,14 +7,17 @@ import pytest
 
 from kinspace.recipes import (
     LossConfig,
+    Recipe,
     RegularizerConfig,
     SamplerConfig,
+    default_recipe,
     parse_set,
     read_recipe,
     with_changes,
     with_loss,
     with_regularizers,
 )
+from kinspace.recipes.overrides import method_changes
 
 
 @pytest.mark.parametrize(
@@ -161,3 +164,27 @@ def test_spreads_follow_the_loss_to_the_centers_it_has() -> None:
 def test_a_wrong_regularizer_is_named(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         with_regularizers(read_recipe("contrastive"), [text])
+
+
+def test_a_recipe_takes_the_method_of_another_with_what_was_changed_in_it() -> None:
+    net = {"model.backbone": "tf_efficientnet_lite0"}
+    recipe = with_changes(default_recipe(), net | {"model.dim": 64, "optimizer.lr": 1e-6})
+    taken = with_changes(recipe, method_changes(recipe, "proxy_nca"))
+    other = with_changes(read_recipe("proxy_nca"), net)
+    assert (taken.name, taken.loss, taken.sampler) == (other.name, other.loss, other.sampler)
+    assert taken.model == replace(other.model, dim=64)
+    assert taken.optimizer == replace(other.optimizer, lr=1e-6)
+    assert taken.warm_start == other.warm_start
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        with_changes(default_recipe(), {"loss.alpha": 2}),
+        with_loss(default_recipe(), "triplet"),
+        with_regularizers(default_recipe(), ["entropy"]),
+    ],
+    ids=["options", "loss", "regularizers"],
+)
+def test_a_recipe_with_another_loss_keeps_its_method(changed: Recipe) -> None:
+    assert method_changes(changed, "proxy_nca") == {}

@@ -260,3 +260,16 @@ def test_the_command_says_what_it_found_and_what_is_next(photos: str, tmp_path: 
     refused = run_here("--resume", out, "--budget", "1")
     assert refused.exit_code == 2
     assert "--budget" in refused.stderr
+
+
+def test_the_default_tries_another_loss_on_frozen_features(tmp_path: Path) -> None:
+    frozen = {"model.freeze": True, "model.pool": "avg"}
+    run = searched(tmp_path / "default", method=None, changes=frozen)
+    tried = {c["changes"].get("loss.name", "nra") for c in plain(run)["candidates"]}
+    assert tried == {"nra", "proxy_nca"}
+    for name, method, changes in (
+        ("named", "nra", frozen),
+        ("options", None, frozen | {"loss.alpha": 2}),
+    ):
+        run = searched(tmp_path / name, method=method, changes=changes)
+        assert all("loss.name" not in c["changes"] for c in plain(run)["candidates"])

@@ -30,6 +30,7 @@ __all__ = [
     "LoaderWorkers",
     "Method",
     "Overrides",
+    "OwnMethod",
     "Precision",
     "Quiet",
     "RunFolder",
@@ -101,6 +102,14 @@ Strangers = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 
 Method = Annotated[str, typer.Option(help="Method (see kinspace methods) or recipe file.")]
+OwnMethod = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        help="Method (see kinspace methods) or recipe file. Default: nra, and on the features of a "
+        "frozen backbone proxy_nca too.",
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="Override a recipe value: KEY=VALUE, loss.beta=2. Repeatable."),
@@ -146,7 +155,7 @@ def overrides(texts: Sequence[str] | None, steps: int | None) -> dict[str, Any]:
 
 
 def recipe_from_options(
-    method: str | Recipe,
+    method: str | Recipe | None,
     changes: Mapping[str, Any],
     *,
     batch: int | None = None,
@@ -155,15 +164,24 @@ def recipe_from_options(
 ) -> Recipe:
     """The recipe of --method with --loss, --regularizer, other values and --batch, in this order.
 
-    Values that are None change nothing.
+    Values that are None change nothing. Without a method it is `default_recipe`.
 
     >>> recipe = recipe_from_options("nra", {"loss.alpha": 2, "model.backbone": None}, batch=64)
     >>> recipe.loss.options["alpha"], recipe.sampler.options["classes"]
     (2.0, 8)
     """
-    from kinspace.recipes import Recipe, read_recipe, with_changes, with_loss, with_regularizers
+    from kinspace.recipes import (
+        Recipe,
+        default_recipe,
+        read_recipe,
+        with_changes,
+        with_loss,
+        with_regularizers,
+    )
     from kinspace.recipes.overrides import with_batch_size
 
+    if method is None:
+        method = default_recipe()
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
     if loss is not None:
         recipe = with_loss(recipe, loss)

@@ -17,8 +17,8 @@ from kinspace.cli.options import (
     BatchSize,
     Cache,
     Device,
-    Method,
     Overrides,
+    OwnMethod,
     Precision,
     Quiet,
     Seed,
@@ -46,7 +46,7 @@ ROWS = {"pixels": "raw pixels", "final": "last step"}
 def train_command(  # noqa: PLR0913 - every option of the command is a parameter
     ctx: typer.Context,
     data: Annotated[Text, typer.Argument(metavar="DATA", help=DATA)] = None,
-    method: Method = "nra",
+    method: OwnMethod = None,
     loss: Annotated[Text, typer.Option(help="Replace the recipe's loss.")] = None,
     regularizer: Annotated[
         list[str] | None,

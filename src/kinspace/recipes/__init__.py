@@ -5,6 +5,7 @@
 
 from kinspace.recipes.overrides import parse_set, with_changes, with_loss, with_regularizers
 from kinspace.recipes.recipe_files import (
+    default_recipe,
     describe,
     describe_as_dict,
     formulas,
@@ -42,6 +43,7 @@ __all__ = [
     "TransformConfig",
     "ValidationConfig",
     "WarmStartConfig",
+    "default_recipe",
     "describe",
     "describe_as_dict",
     "formulas",

@@ -13,10 +13,12 @@ from kinspace.losses import LOSSES
 from kinspace.models.backbones import BACKBONES
 from kinspace.objective import make_loss
 from kinspace.recipes.fields import require_choice
+from kinspace.recipes.recipe_files import read_recipe, recipe_names
 from kinspace.recipes.schema import Recipe, set_dotted
 
 __all__ = [
     "fit_batch_size",
+    "method_changes",
     "parse_set",
     "samples_per_batch",
     "with_batch_size",
@@ -116,6 +118,40 @@ def with_loss(recipe: Recipe, name: str) -> Recipe:
     for part in table["regularizers"]:
         part["centers"] = part["centers"] if _has_proxies(name) else "batch"
     return Recipe.from_dict(table)
+
+
+def method_changes(recipe: Recipe, name: str) -> dict[str, Any]:
+    """The changes that give a recipe the method of another default recipe; {}: it keeps its own.
+
+    That is what the two default recipes differ in with the recipe's backbone, but for what the
+    recipe has changed in its own. With another loss or other regularizers it keeps its method.
+
+    >>> from kinspace.recipes import read_recipe
+    >>> changes = method_changes(read_recipe("nra"), "proxy_nca")
+    >>> changes["loss.name"], changes["sampler.name"], changes["model.normalize"]
+    ('proxy_nca', 'random', True)
+    >>> method_changes(with_changes(read_recipe("nra"), {"loss.alpha": 2}), "proxy_nca")
+    {}
+    """
+    part = recipe.model
+    backbone = {"backbone": part.backbone, "pretrained": part.pretrained, "weights": part.weights}
+    changes = {f"model.{key}": value for key, value in backbone.items()}
+    other = with_changes(read_recipe(name), changes)
+    own = recipe
+    if recipe.name in recipe_names():
+        own = with_changes(read_recipe(recipe.name), changes)
+    if (recipe.loss, recipe.regularizers) != (own.loss, own.regularizers):
+        return {}
+    found: dict[str, Any] = {"name": other.name, "about": other.about, "source": other.source}
+    for section in ("loss", "sampler"):
+        new = getattr(other, section)
+        found |= {f"{section}.name": new.name}
+        found |= {f"{section}.{option}": value for option, value in new.options.items()}
+    for section in ("model", "optimizer", "warm_start"):
+        now, before, after = (vars(getattr(each, section)) for each in (recipe, own, other))
+        changed = [key for key in after if now[key] == before[key] != after[key]]
+        found |= {f"{section}.{key}": after[key] for key in changed}
+    return found
 
 
 def with_regularizers(recipe: Recipe, texts: Iterable[str]) -> Recipe:

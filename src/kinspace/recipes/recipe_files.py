@@ -6,6 +6,7 @@ import inspect
 import os
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -17,6 +18,7 @@ from kinspace.recipes.schema import Recipe
 from kinspace.regularizers import REGULARIZERS
 
 __all__ = [
+    "default_recipe",
     "describe",
     "describe_as_dict",
     "formulas",
@@ -30,6 +32,8 @@ __all__ = [
 ]
 
 FOLDERS = ("defaults", "papers")
+DEFAULT = "nra"
+DEFAULT_FROZEN = "proxy_nca"  # better on features of a frozen backbone (benchmarks/equal-budget.md)
 T = TypeVar("T")
 
 
@@ -63,6 +67,16 @@ def read_recipe(name_or_path: str | os.PathLike[str]) -> Recipe:
         if folder == "defaults":
             return load_toml(path, where, _with_common)
     return load_toml(path, where, Recipe.from_dict)
+
+
+def default_recipe() -> Recipe:
+    """The recipe of a training without a method: NRA, and Proxy-NCA on frozen features too.
+
+    >>> default_recipe().loss.name, default_recipe().search.frozen
+    ('nra', 'proxy_nca')
+    """
+    recipe = read_recipe(DEFAULT)
+    return replace(recipe, search=replace(recipe.search, frozen=DEFAULT_FROZEN))
 
 
 def recipe_of_loss(name: str, *, about: str) -> Recipe:

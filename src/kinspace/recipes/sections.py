@@ -375,14 +375,19 @@ class SearchConfig:
     budget: the steps of all its trainings together, in trainings of `schedule.steps`; 0: no search.
     cpu_minutes: on a CPU a pretrained network is trained only if the search would take no longer;
         otherwise head and loss alone are, on its features. None: no limit.
+    frozen: a loss whose default recipe is tried on the features of the frozen backbone too, or
+        None. Options of the loss, or regularizers, that are not the recipe's own end that.
     """
 
     budget: float = 0.0
     cpu_minutes: float | None = None
+    frozen: str | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
         at_least(self, 0, "budget", "cpu_minutes")
+        if self.frozen is not None:
+            require_choice("frozen", self.frozen, LOSSES, what="loss")
 
 
 @dataclass(frozen=True)

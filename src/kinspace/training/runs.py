@@ -22,7 +22,7 @@ from kinspace.distributed import (
     init_process_group,
     is_main_process,
 )
-from kinspace.recipes import Recipe, read_recipe, with_changes
+from kinspace.recipes import Recipe, default_recipe, read_recipe, with_changes
 from kinspace.training.callbacks import Callback, make_callbacks
 from kinspace.training.settings import RunSettings
 from kinspace.training.trainer import Trainer
@@ -36,7 +36,7 @@ __all__ = ["resume_training", "train"]
 def train(  # noqa: PLR0913 - every option of the command line is a parameter
     data: Any,
     *,
-    method: str | Recipe = "nra",
+    method: str | Recipe | None = None,
     changes: Mapping[str, Any] | None = None,
     model: nn.Module | None = None,
     out: str | Path | None = None,
@@ -66,7 +66,9 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
 
     data: a folder, table, archive or name (`kinspace.data.load_dataset`), a `Dataset`, or any
         data set of (input, label).
-    method: the name of a recipe (`kinspace methods` lists them), a .toml file, or a `Recipe`.
+    method: the name of a recipe (`kinspace methods` lists them), a .toml file, or a `Recipe`; by
+        default NRA, and on the features of a frozen backbone Proxy-NCA too
+        (`kinspace.recipes.default_recipe`).
     changes: other values for keys of the recipe, {"loss.beta": 2.0}.
     model: any module that returns vectors, in place of the recipe's.
     out: the run folder; by default runs/DATA-METHOD-NUMBER.
@@ -123,6 +125,8 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
         tensorboard=tensorboard,
         quiet=quiet,
     )
+    if method is None:
+        method = default_recipe()
     recipe = method if isinstance(method, Recipe) else read_recipe(method)
     recipe = with_changes(recipe, changes, where="changes") if changes else recipe
     recipe = replace(recipe, tune={})  # for `kinspace.tune`

@@ -3,7 +3,8 @@
 Candidates, each judged by retrieval among the pictures of the held-out classes:
 
     start      the backbone as it is: its features, whitened within the classes, discriminants
-    frozen     head and loss trained on the features of the frozen backbone, at several rates
+    frozen     head and loss trained on the features of the frozen backbone, at several rates; with
+               the loss of `search.frozen` too
     training   the recipe itself, at several learning rates, then with other weights of its
                regularizers
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -31,6 +33,7 @@ from kinspace._core.atomic_files import write_json
 from kinspace.distributed import barrier, is_main_process
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe
+from kinspace.recipes.overrides import method_changes
 from kinspace.training.candidates import (
     Candidate,
     best_point,
@@ -48,6 +51,7 @@ from kinspace.training.trials import SEARCHED, Trials
 
 __all__ = ["Choice", "Selection"]
 
+NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 RATE_FACTOR = 3.0  # between neighboring learning rates
 WEIGHT_FACTOR = 5.0  # between neighboring weights of a regularizer
 
@@ -112,6 +116,7 @@ class Selection:
         self._try_starts()
         if self._on_features:
             self._try_rates("frozen")
+            self._try_other_method()
         if not self.recipe.model.freeze and self._has_time():
             best = self._try_rates("training")
             self._try_weights(best)
@@ -155,13 +160,22 @@ class Selection:
             and part.dim <= self.model.head.linear.in_features
         )
 
-    def _try_rates(self, kind: str) -> Candidate:
-        """The recipe's own learning rate, and its neighbors in the direction that is better."""
-        own = self.recipe.optimizer.lr
+    def _try_other_method(self) -> None:
+        """On the features, the method that the recipe names beside its own."""
+        name = self.recipe.search.frozen
+        if name is not None and (changes := method_changes(self.recipe, name)):
+            self._try_rates("frozen", method=changes)
+
+    def _try_rates(self, kind: str, *, method: Mapping[str, Any] = NO_CHANGES) -> Candidate:
+        """The recipe's own learning rate, and its neighbors in the direction that is better.
+
+        method: changes that give it another method.
+        """
+        own = method.get("optimizer.lr", self.recipe.optimizer.lr)
         starts = [self.recipe.model.start]
         if kind == "frozen" and starts == ["random"] and self._starts_with("whitened"):
             starts.append("whitened")
-        found = {(0, start): self._add_rate(kind, own, start) for start in starts}
+        found = {(0, start): self._add_rate(kind, own, start, method) for start in starts}
         start = max(starts, key=lambda each: float(found[0, each].best.recall.mean()))
         if kind == "training":
             start = self.recipe.model.start
@@ -169,7 +183,7 @@ class Selection:
         for direction in (1, -1):
             place = direction
             while self._left(kind):
-                tried = self._add_rate(kind, own * RATE_FACTOR**place, start)
+                tried = self._add_rate(kind, own * RATE_FACTOR**place, start, method)
                 if not tried.points or better(best.best, tried.best) >= 0:
                     break
                 best, place = tried, place + direction
@@ -177,14 +191,16 @@ class Selection:
                 break
         return best
 
-    def _add_rate(self, kind: str, rate: float, start: str) -> Candidate:
+    def _add_rate(self, kind: str, rate: float, start: str, method: Mapping[str, Any]) -> Candidate:
         rate = float(f"{rate:.2g}")
-        changes: dict[str, Any] = {"optimizer.lr": rate}
-        name = f"{kind}, rate {rate:g}"
+        changes: dict[str, Any] = {**method, "optimizer.lr": rate}
+        words = [kind]
+        if method:
+            words.append(method["name"])
         if kind == "frozen":
             changes |= {"model.freeze": True, "model.start": start}
-            name = f"frozen, {start} start, rate {rate:g}"
-        return self._add(name, kind, changes)
+            words.append(f"{start} start")
+        return self._add(", ".join([*words, f"rate {rate:g}"]), kind, changes)
 
     def _try_weights(self, best: Candidate) -> None:
         """Other weights of each regularizer, at the best learning rate."""
@@ -288,7 +304,7 @@ class Selection:
         return best, ""
 
     def _is_own(self, candidate: Candidate, kind: str) -> bool:
-        keys = {key for key in candidate.changes if key.startswith(("optimizer.", "regularizers."))}
+        keys = {key for key in candidate.changes if not key.startswith("model.")}
         return (
             candidate.kind == kind
             and keys == {"optimizer.lr"}

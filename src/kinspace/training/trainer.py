@@ -218,7 +218,8 @@ class Trainer:
         ).run()
         recipe = with_changes(self.recipe, {"search.budget": 0.0}, where="selection")
         if choice.train:
-            self.recipe = with_changes(recipe, choice.changes, where="selection")
+            recipe = with_changes(recipe, choice.changes, where="selection")
+            self.recipe, _ = fit_batch_size(recipe, self.parts.train.dataset.labels)
         else:
             self.recipe = start_recipe(recipe, choice.changes)
         self.model = fresh_model(self.model, self.recipe, self.settings.seed)

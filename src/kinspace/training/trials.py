@@ -81,7 +81,7 @@ class Trials:
         self.folds = validation_folds(self.train, self.settings.seed)
         self._frozen: list[tuple[DataPart, DataPart]] | None = None
         self._heads: dict[tuple[object, ...], Mapping[str, Tensor]] = {}
-        self._warm: dict[int, Mapping[str, Tensor]] = {}
+        self._warm: dict[tuple[int, bool, str], Mapping[str, Tensor]] = {}
 
     def score(
         self, name: str, kind: str, changes: Mapping[str, Any], *, length: int, most: int
@@ -146,14 +146,15 @@ class Trials:
         model.head.load_state_dict(dict(self._heads[key]))
 
     def _warm_start(self, fold: int, recipe: Recipe, model: nn.Module, train: DataPart) -> None:
-        """The warm start, trained once a fold: it does not depend on what is searched."""
-        if fold not in self._warm:
+        """The warm start, which depends on what trains and where the head starts, not on rates."""
+        key = (fold, recipe.model.freeze, recipe.model.start)
+        if key not in self._warm:
             before, _ = fit_batch_size(warm_start_recipe(recipe), train.dataset.labels)
             dim = embedding_dim(model, train)
             state = make_state(before, self.settings, model, train, dim=dim)
             fit(state, make_plan(before, self.settings), train, None, Hooks())
-            self._warm[fold] = {n: value.clone() for n, value in model.state_dict().items()}
-        model.load_state_dict(dict(self._warm[fold]))
+            self._warm[key] = {n: value.clone() for n, value in model.state_dict().items()}
+        model.load_state_dict(dict(self._warm[key]))
 
     def _changed(self, changes: Mapping[str, Any]) -> Recipe:
         """The recipe as a candidate trains it: at a constant rate, with averaged weights."""
