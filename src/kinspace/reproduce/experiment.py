@@ -194,7 +194,7 @@ class Experiment:
         untrained: printed numbers of the backbone as it is.
         curve: a figure over the steps.
         profile: a measure with @, drawn over its K.
-        scatter: whether to draw the embeddings, by a t-SNE where they have more than two
+        scatter: the part whose embeddings are drawn, by a t-SNE where they have more than two
             dimensions, with the clusters of runs that have some.
         attribute: the one that the scatter highlights, of data that has attributes.
         rows, sweeps: what to train; `rows` contains those of the sweeps.
@@ -214,7 +214,7 @@ class Experiment:
     untrained: tuple[Printed, ...] | None = None
     curve: Curve | None = None
     profile: str | None = None
-    scatter: bool = False
+    scatter: Literal["train", "test"] | None = None
     attribute: str | None = None
     rows: tuple[Row, ...] = ()
     sweeps: tuple[Sweep, ...] = ()

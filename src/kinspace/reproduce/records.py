@@ -226,7 +226,9 @@ def record_of(
     if experiment.curve is not None and not job.held_out:
         record["curve"] = curve_of(job, run, experiment.curve, run_measures)
     if experiment.scatter and job.seed == 0 and not job.held_out:
-        record["points"] = run_measures.points(folder, POINTS, attribute=experiment.attribute)
+        record["points"] = run_measures.points(
+            folder, POINTS, part=experiment.scatter, attribute=experiment.attribute
+        )
     return record
 
 

@@ -208,7 +208,7 @@ def _profile(experiment: Experiment, kind: str, content: Content) -> Plot | None
 
 
 def _scatter(experiment: Experiment, content: Content) -> Plot | None:
-    """The embeddings of some test samples, a panel a row."""
+    """The embeddings of some samples of a part, a panel a row."""
     panels = {
         row.title: record["points"]
         for row in experiment.rows
@@ -240,7 +240,8 @@ def _scatter(experiment: Experiment, content: Content) -> Plot | None:
 
     count = len(next(iter(panels.values()))["labels"].split())
     by = "class" if experiment.attribute is None else experiment.attribute
-    alt = f"{count} test samples in two dimensions, colored by {by}: {', '.join(panels)}."
+    of = f"{count} {experiment.scatter} samples in two dimensions"
+    alt = f"{of}, colored by {by}: {', '.join(panels)}."
     rows = [(row, len(points["labels"].split())) for row, points in panels.items()]
     return make_plot(
         "scatter",

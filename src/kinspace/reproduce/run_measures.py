@@ -124,8 +124,10 @@ class RunMeasures:
                     found.append((step, values[measure]))
         return found
 
-    def points(self, folder: Path, count: int, *, attribute: str | None = None) -> dict[str, Any]:
-        """Some test embeddings as the loss sees them in two dimensions, and their classes.
+    def points(
+        self, folder: Path, count: int, *, part: str = "test", attribute: str | None = None
+    ) -> dict[str, Any]:
+        """Some embeddings of a part as the loss sees them in two dimensions, and their classes.
 
         With more dimensions they are those of a t-SNE, and so are the centers of the clusters of
         each class where the run has clusters. attribute: which samples have it, "1" or "0".
@@ -133,19 +135,20 @@ class RunMeasures:
         """
         with self._lock:
             model = self._opened(open_run(folder))
-            vectors, places = model.some(read_checkpoint(folder / "model.safetensors")[0], count)
+            weights = read_checkpoint(folder / "model.safetensors")[0]
+            vectors, places = model.some(weights, count, part)
             centers = model.centers()
-        test, size = model.test, len(vectors)
+        dataset, size = model.train if part == "train" else model.test, len(vectors)
         flat = _in_two_dimensions(torch.cat([vectors, centers]), model.seed)
         found = {"x": _as_text(flat[:size, 0]), "y": _as_text(flat[:size, 1])}
-        found["labels"] = " ".join(map(str, test.labels[places].tolist()))
+        found["labels"] = " ".join(map(str, dataset.labels[places].tolist()))
         if len(centers):
             found |= {"centers_x": _as_text(flat[size:, 0]), "centers_y": _as_text(flat[size:, 1])}
         if attribute is not None:
-            names = () if test.attributes is None else test.attributes.names
+            names = () if dataset.attributes is None else dataset.attributes.names
             require_choice("attribute", attribute, names, what="attribute")
-            assert test.attributes is not None
-            column = test.attributes.values[:, names.index(attribute)]
+            assert dataset.attributes is not None
+            column = dataset.attributes.values[:, names.index(attribute)]
             found["marked"] = " ".join(str(int(value >= 0.5)) for value in column[places].tolist())
         return found
 
@@ -188,12 +191,12 @@ class EvaluatedRun:
                 found |= self._measure(name, [each for each in wanted if at(each)], classifier)
         return found
 
-    def some(self, weights: Weights, count: int) -> tuple[Tensor, Tensor]:
-        """Test embeddings as in training, and their places; at most `count`, drawn by the seed."""
+    def some(self, weights: Weights, count: int, part: str) -> tuple[Tensor, Tensor]:
+        """Embeddings of a part as in training, and their places; at most `count`, by the seed."""
         self.features, self._vectors = False, {}
         self.model.load_state_dict(_own(weights))
-        vectors, labels = self.vectors("test", "training"), self.test.labels
-        order = np.random.default_rng(self.seed).permutation(len(labels))[:count]
+        vectors = self.vectors(part, "training")
+        order = np.random.default_rng(self.seed).permutation(len(vectors))[:count]
         places = torch.from_numpy(np.sort(order))
         return vectors[places.to(vectors.device)], places
 
