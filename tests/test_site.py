@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from browsers import Visit, chromium
 
+from browsers import Visit, chromium
 from kinspace.cli import COMMANDS
 from kinspace.losses import LOSSES, PAIRED_LOSSES
 from kinspace.regularizers import REGULARIZERS
