@@ -276,3 +276,21 @@ def test_an_ending_of_no_format_is_refused_before_anything_is_written(tmp_path: 
     with pytest.raises(ValueError, match=r"t.xlsx: expected a file ending in '.npz', '.npy'"):
         EmbeddingTable(np.eye(2)).save(tmp_path / "t.xlsx")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:No uuidRepresentation:DeprecationWarning")  # of mongoengine
+def test_fiftyone_gets_vectors_classes_ids_and_attributes() -> None:
+    fiftyone = pytest.importorskip("fiftyone", reason="pip install 'kinspace[fiftyone]'")
+    try:  # its own database comes with the package where it could be fetched
+        fiftyone.list_datasets()
+    except fiftyone.core.config.FiftyOneConfigError:
+        pytest.skip("FiftyOne finds no MongoDB: FIFTYONE_DATABASE_URI names one")
+    made = table().to_fiftyone()
+    rows = {sample["kinspace_id"]: sample for sample in made}
+    assert list(rows) == ["a", "b", "ü"]
+    np.testing.assert_array_equal(rows["b"]["embedding"], [2, 3])
+    assert rows["b"].filepath.endswith("x/2.png")
+    assert rows["b"]["ground_truth"].label == "io"
+    assert rows["a"]["attributes"] == {"spots": 1, "size": 0.5}
+    assert len(made.match(fiftyone.ViewField("attributes.size") > 0.7)) == 1
+    made.delete()

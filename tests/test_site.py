@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from browsers import Visit, chromium
 from kinspace.cli import COMMANDS
 from kinspace.losses import LOSSES, PAIRED_LOSSES
 from kinspace.regularizers import REGULARIZERS
@@ -94,6 +95,19 @@ def _dead_links(pages: dict[Path, Links]) -> Iterator[tuple[Path, str]]:
                     yield page, link
             elif not Path(target).is_file() and not Path(target, "index.html").is_file():
                 yield page, link
+
+
+def test_search_finds_a_page_of_the_site_opened_from_a_disk(site: Path) -> None:
+    with chromium() as browser:
+        visit = Visit(browser, (site / "methods/nra.html").as_uri(), site.as_uri())
+        visit.tab.click(".md-search__input")
+        visit.tab.locator(".md-search__input").press_sequentially("magnet")
+        visit.ready(".md-search-result__item a")
+        found = visit.tab.locator(".md-search-result__link").first
+        assert "methods/magnet.html" in found.get_attribute("href")
+        found.click()
+        visit.tab.wait_for_url("**/methods/magnet.html*")
+        visit.close()
 
 
 def test_every_command_has_a_page_with_all_its_options(site: Path) -> None:

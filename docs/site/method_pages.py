@@ -50,7 +50,7 @@ class MethodPage:
         picture = f"docs/methods/{self.place.removeprefix('methods/').removesuffix('.md')}.svg"
         if (ROOT / picture).exists():
             parts.append(f"![{self.title} moves points in the plane]({picture[5:]}){{ .plane }}\n")
-            parts.append(f"*{CAPTION}*{{ .caption }}\n")
+            parts.append(f"*{CAPTION}*\n{{ .caption data-search-exclude }}\n")
         parts.append(self.text)
         if "```python" in self.text:
             parts.append(SETUP.replace("../docs/", ""))

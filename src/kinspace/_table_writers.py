@@ -107,20 +107,23 @@ def _write_rows(table: EmbeddingTable, file: Path, delimiter: str) -> None:
 
 def to_fiftyone(table: EmbeddingTable, name: str | None = None) -> Any:
     """The table as a data set of FiftyOne; see `EmbeddingTable.to_fiftyone`."""
+    paths = table.paths
+    if paths is None or not all(paths):
+        raise ValueError("to_fiftyone: expected a file for each row (paths), got rows without one")
     try:
         import fiftyone  # type: ignore[import-not-found,import-untyped]
     except ImportError:
         raise ValueError("fiftyone is not installed; pip install 'kinspace[fiftyone]'") from None
-    paths = table.paths
-    if paths is None or not all(paths):
-        raise ValueError("to_fiftyone: expected a file for each row (paths), got rows without one")
+    columns = dict(_columns(table))
+    ids, labels = columns.pop("id"), columns.pop("label", None)
+    columns.pop("path")
     samples = []
     for row, path in enumerate(paths):
-        sample = fiftyone.Sample(filepath=path, embedding=table.vectors[row])
-        if table.labels is not None:
-            label = table.class_name(int(table.labels[row]))
-            sample["ground_truth"] = fiftyone.Classification(label=label)
-        sample["kinspace_id"] = table.ids[row]
+        sample = fiftyone.Sample(filepath=path, embedding=table.vectors[row], kinspace_id=ids[row])
+        if labels is not None:
+            sample["ground_truth"] = fiftyone.Classification(label=labels[row])
+        if columns:  # in a field of its own: a name may be that of a field of FiftyOne
+            sample["attributes"] = {name: cells[row] for name, cells in columns.items()}
         samples.append(sample)
     dataset = fiftyone.Dataset(name)
     dataset.add_samples(samples, progress=False)

@@ -215,10 +215,11 @@ class EmbeddingTable:
     def to_fiftyone(self, name: str | None = None) -> Any:
         """A data set of FiftyOne with the vectors in the field `embedding` (extra `fiftyone`).
 
-        name: of the data set; None: FiftyOne makes one up. Each row needs a file (`paths`). Classes
-        are in `ground_truth`, ids in `kinspace_id`.
+        name: of a new data set; None: FiftyOne makes one up. Each row needs a file (`paths`).
+        Classes are in `ground_truth`, ids in `kinspace_id`, attributes in `attributes`. FiftyOne
+        forgets the data set when its database stops, unless it is made `persistent`.
 
-        >>> EmbeddingTable(np.eye(3)).to_fiftyone()  # doctest: +SKIP
+        >>> EmbeddingTable(np.eye(3)).to_fiftyone()
         Traceback (most recent call last):
         ValueError: to_fiftyone: expected a file for each row (paths), got rows without one
         """
