@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from kinspace.data import digits_dataset
+from kinspace.data.pictures import ArrayPictures
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.class_evidence import leave_out
 from kinspace.evaluation.summary import summarize
@@ -21,7 +22,7 @@ from kinspace.report.map import layout, map_data
 from kinspace.report.plots import curves, evaluation_plots, map_plot
 from kinspace.report.retrieval_examples import retrieval_examples
 from kinspace.report.verdict import verdict
-from kinspace.web import data_uri, sheet_jpeg, thumbnail_jpeg
+from kinspace.web import Thumbnails, data_uri, sheet_jpeg, thumbnail_jpeg
 
 
 def blobs(noise: float = 1.5) -> EmbeddingTable:
@@ -117,8 +118,26 @@ def test_tiny_pictures_are_shown_larger_and_large_ones_smaller() -> None:
         144,
     )
     assert opened(
-        data_uri(sheet_jpeg(digits_dataset().pictures, [0, 1, 2], columns=2, side=20))
+        data_uri(sheet_jpeg(digits_dataset().pictures, [0, 1, 2], columns=2, side=20)[0])
     ).size == (40, 40)
+
+
+def test_a_page_of_many_pictures_stays_within_its_bytes() -> None:
+    rng = np.random.default_rng(0)
+    noise = ArrayPictures(rng.integers(0, 256, (40, 160, 160, 3), np.uint8))
+    page, tight = Thumbnails(), Thumbnails(budget=100_000)
+    for each in (page, tight):
+        shown = [each.add(noise, i % 40, side=96) for i in range(60)]
+        assert str(shown[3]) == str(shown[43])  # the same picture, once
+        assert len({str(one) for one in shown}) == 40
+    whole, small = ([page.add(noise, i, side=96) for i in range(40)] for page in (page, tight))
+    assert opened(str(whole[0])).size == (96, 96)
+    assert sum(len(str(one)) for one in whole) > 200_000
+    assert sum(len(str(one)) for one in small) < 4 / 3 * 100_000 + 40 * 30
+    for budget, fits in ((10**9, True), (6_000, False)):
+        jpeg, side = sheet_jpeg(noise, range(40), columns=8, side=64, budget=budget)
+        assert (side == 64) == fits
+        assert opened(data_uri(jpeg)).size == (8 * side, 5 * side)
 
 
 def test_every_figure_is_written_three_times_and_its_numbers_can_be_read(tmp_path: Path) -> None:
@@ -241,7 +260,7 @@ def test_the_pictures_at_the_boundary_are_the_nearest_to_it() -> None:
     table = EmbeddingTable(np.stack(rows), digits.labels.numpy())
     thresholds = calibrate(table)
     assert thresholds is not None
-    found = boundary(thresholds, table, digits.pictures)
+    found = boundary(thresholds, table, digits.pictures, Thumbnails())
     assert found is not None
     left = leave_out(table, np.ones(200, bool))
     known, strange = (thresholds.confidence(each) for each in (left.known, left.stranger))
@@ -253,8 +272,8 @@ def test_the_pictures_at_the_boundary_are_the_nearest_to_it() -> None:
         names = [found["pictures"][place]["text"] for place in setting["accepted"]]
         assert all(", as " in name for name in names)
     assert found["settings"][found["start"]]["strangers"] == DEFAULT_STRANGERS
-    assert opened(found["pictures"][0]["uri"]).size[0] > 0
-    assert boundary(None, table, digits.pictures) is None
-    without = boundary(thresholds, table, None)
+    assert opened(str(found["images"][found["pictures"][0]["image"]])).size[0] > 0
+    assert boundary(None, table, digits.pictures, Thumbnails()) is None
+    without = boundary(thresholds, table, None, Thumbnails())
     assert without is not None
     assert without["pictures"] == []

@@ -30,7 +30,12 @@ __all__ = ["index_command"]
 
 EVERYDAY = ("source", "data", "backbone", "out", "replace", "skip_bad", "strangers")
 
-BACKEND_OF = {"precision": "exact", "kind": "faiss", "uri": "milvus", "name": "milvus"}  # by option
+BACKENDS_OF = {  # by option
+    "precision": ("exact", "milvus"),
+    "kind": ("faiss",),
+    "uri": ("milvus",),
+    "name": ("milvus",),
+}
 
 
 def index_command(  # noqa: PLR0913 - every option of the command is a parameter
@@ -68,7 +73,8 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
     precision: Annotated[
         str | None,
         typer.Option(
-            help="Vectors of the exact search: float32, int8 or binary, re-scored exactly."
+            help="Vectors of the search by exact or milvus: float32, int8 or binary, re-scored "
+            "exactly. Binary in Milvus needs a server."
         ),
     ] = None,
     kind: Annotated[
@@ -163,8 +169,10 @@ def _print_gallery(model: EmbeddingModel) -> None:
 
     assert model.gallery is not None
     backend, count = model.gallery.backend, plural(len(model.table), "picture")
+    if model.gallery.precision != "float32":
+        backend += f" on {model.gallery.precision} vectors, re-scored exactly"
     typer.echo(f"{model.folder}: a gallery of {count}, searched by {backend}")
-    if backend != "exact" or model.gallery.precision != "float32":
+    if backend != "exact":
         recall, queries = gallery_recall(model)
         typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")
 
@@ -173,10 +181,10 @@ def _backend_options(backend: str, given: dict[str, str | None]) -> dict[str, An
     """The options given; a ValueError for one of another backend."""
     options = {name: value for name, value in given.items() if value is not None}
     for name in options:
-        if backend != BACKEND_OF[name]:
+        if backend not in BACKENDS_OF[name]:
+            allowed = " or ".join(BACKENDS_OF[name])
             raise ValueError(
-                f"--{name}: expected with --backend {BACKEND_OF[name]} only, got --backend "
-                f"{backend}"
+                f"--{name}: expected with --backend {allowed} only, got --backend {backend}"
             )
     return options
 

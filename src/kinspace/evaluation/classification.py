@@ -23,8 +23,14 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import class_means
-from kinspace._core.vectors import unit
-from kinspace.evaluation.similarity import Labels, Vectors, labels_of, nearest_blocks, vectors_of
+from kinspace.evaluation.similarity import (
+    Labels,
+    Vectors,
+    labels_of,
+    nearest_blocks,
+    unit_rows,
+    vectors_of,
+)
 
 __all__ = [
     "confusion_counts",
@@ -156,7 +162,7 @@ def nearest_mean_predict(
     array([0, 1])
     """
     queries, others, numbers, classes = _validated(vectors, gallery, gallery_labels, "gallery")
-    rows = unit(others.double()) if metric == "cosine" else others.double()
+    rows = unit_rows(others) if metric == "cosine" else others.double()
     means, _ = class_means(rows, numbers, len(classes))
     blocks = nearest_blocks(queries, 1, gallery=means, metric=metric)
     return _labels(classes, torch.cat([index[:, 0] for _, index in blocks]))

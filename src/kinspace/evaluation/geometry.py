@@ -24,13 +24,21 @@ from torch import Tensor
 
 from kinspace._core import checks
 from kinspace._core.class_index import class_means, class_sums
-from kinspace._core.vectors import unit
 from kinspace.evaluation.retrieval import KS, recall_at_k
-from kinspace.evaluation.similarity import METRICS, Labels, Vectors, labels_of, nearest, vectors_of
+from kinspace.evaluation.similarity import (
+    METRICS,
+    Labels,
+    Vectors,
+    labels_of,
+    nearest,
+    unit_rows,
+    vectors_of,
+)
 
 __all__ = ["ClassGeometry", "alignment", "class_geometry", "recall_gap", "spectrum", "uniformity"]
 
 BLOCK = {"cpu": 2**22, "cuda": 2**27}  # numbers in a block of distances
+ROWS = 4096  # differences to class means at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +73,12 @@ def class_geometry(
     >>> found.labels, found.density, found.gap, found.neighbor
     (array([7, 9]), array([1., 0.]), array([4., 4.]), array([9, 7]))
     """
-    points = _points(vectors_of(vectors), metric).double()
+    points = _points(vectors_of(vectors), metric)
     names, numbers = np.unique(labels_of(vectors, labels), return_inverse=True)
     classes = torch.from_numpy(numbers.astype(np.int64)).to(points.device)
     means, counts = class_means(points, classes, len(names))
-    offsets = (points - means[classes]).square().sum(1)
+    parts = zip(points.split(ROWS), classes.split(ROWS), strict=True)
+    offsets = torch.cat([(part - means[own]).square().sum(1) for part, own in parts])
     density = class_sums(offsets, classes, len(names)) / counts
     gap, neighbor = np.full(len(names), np.nan), names
     if len(names) > 1:
@@ -87,12 +96,13 @@ def alignment(vectors: Vectors, labels: Labels = None) -> float:
     >>> alignment(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 5.0]]), np.array([0, 0, 1]))
     2.0
     """
-    points = unit(vectors_of(vectors).double())
+    points = unit_rows(vectors_of(vectors))
     numbers = np.unique(labels_of(vectors, labels), return_inverse=True)[1]
     classes = torch.from_numpy(numbers.astype(np.int64)).to(points.device)
     number = int(numbers.max()) + 1
     sums, counts = class_sums(points, classes, number), classes.bincount(minlength=number)
-    lengths = class_sums(points.square().sum(1), classes, number)
+    squares = torch.linalg.vector_norm(points, dim=1).square_()
+    lengths = class_sums(squares, classes, number)
     pairs = float((counts * (counts - 1) / 2).sum())
     total = float((counts * lengths - sums.square().sum(1)).clamp_(min=0).sum())
     return total / pairs if pairs else math.nan
@@ -104,17 +114,17 @@ def uniformity(vectors: Vectors) -> float:
     >>> round(uniformity(np.array([[1.0, 0.0], [0.0, 1.0]])), 6)
     -4.0
     """
-    points = unit(vectors_of(vectors).double())
+    points = unit_rows(vectors_of(vectors), torch.float32)
     count = len(points)
     if count < 2:
         raise ValueError("vectors: expected at least two, got one")
-    squares, fast, total = points.square().sum(1).float(), points.float(), 0.0
+    squares, total = points.square().sum(1), 0.0
     side = max(1, math.isqrt(BLOCK.get(points.device.type, BLOCK["cpu"])))
     for row in range(0, count, side):
         for column in range(row, count, side):
             rows, columns = slice(row, row + side), slice(column, column + side)
             with torch.autocast(points.device.type, enabled=False):
-                products = fast[rows] @ fast[columns].T
+                products = points[rows] @ points[columns].T
             apart = products.mul_(-2).add_(squares[rows, None]).add_(squares[columns])
             nearness = apart.clamp_(min=0).mul_(-2).exp_()
             kept = nearness.triu_(1) if row == column else nearness  # i < j
@@ -129,12 +139,13 @@ def spectrum(vectors: Vectors, *, metric: str = "cosine") -> dict[str, Any]:
     >>> found["shares"], round(found["effective_rank"], 6), round(found["decay"], 6)
     (array([0.5, 0.5]), 2.0, 0.0)
     """
-    given = _points(vectors_of(vectors), metric)
-    points = given.double()
-    centered = points - points.mean(0)
-    values = torch.linalg.eigvalsh(centered.T @ centered).clamp_(min=0).sqrt().flip(0)
+    given = vectors_of(vectors)
+    points = _points(given, metric)
+    size = float(points.norm())
+    points -= points.mean(0)
+    values = torch.linalg.eigvalsh(points.T @ points).clamp_(min=0).sqrt().flip(0)
     total = float(values.sum())
-    rounding = torch.finfo(given.dtype).eps * math.sqrt(points.shape[1]) * float(points.norm())
+    rounding = torch.finfo(given.dtype).eps * math.sqrt(points.shape[1]) * size
     if total <= rounding:
         raise ValueError("vectors: expected some that differ, got all the same")
     shares = (values / total).cpu().numpy()
@@ -166,4 +177,7 @@ def recall_gap(
 
 
 def _points(vectors: Tensor, metric: str) -> Tensor:
-    return unit(vectors) if checks.choice("metric", metric, METRICS) == "cosine" else vectors
+    """A float64 copy, for the cosine with rows of length 1."""
+    if checks.choice("metric", metric, METRICS) == "cosine":
+        return unit_rows(vectors)
+    return vectors.to(torch.float64, copy=True)

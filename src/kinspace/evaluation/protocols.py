@@ -119,18 +119,21 @@ def verification(
     ('a random half of the classes', True)
     """
     on = "the validation classes"
+    tested: Labels | slice = slice(None)
     if calibration is None or not _pairs(calibration[1]):
-        calibration, rest = _half_of_classes(vectors, labels, seed)
-        vectors, labels = rest
+        drawn, tested = _half_of_classes(labels, seed)
+        calibration = (vectors[drawn], labels[drawn])
         on = "a random half of the classes"
-    if not (_pairs(calibration[1]) and _pairs(labels)):
+    if not (_pairs(calibration[1]) and _pairs(labels[tested])):
         notes.append(
             "verification: left out, it needs two classes with pairs of samples to choose a "
             "threshold on and two more to test it on"
         )
         return None
     threshold = roc_curve(*calibration, metric=metric).threshold_at(fmr)
-    roc, rates = evaluate_threshold(vectors, labels, threshold, metric=metric, seed=seed)
+    calibration = None  # frees it
+    rest = (vectors[tested], labels[tested])
+    roc, rates = evaluate_threshold(*rest, threshold, metric=metric, seed=seed)
     false, true = roc.curve()
     return {
         "threshold": threshold,
@@ -140,7 +143,7 @@ def verification(
         "auc": roc.auc,
         "eer": roc.eer,
         "tmr_at": {str(rate): roc.tmr_at(rate) for rate in (1e-3, 1e-2, 1e-1)},
-        "classes": len(np.unique(labels)),
+        "classes": len(np.unique(rest[1])),
         "curve": {"fmr": false.round(7).tolist(), "tmr": true.round(7).tolist()},
     }
 
@@ -198,10 +201,9 @@ def _pairs(labels: Labels) -> bool:
     return len(sizes) > 1 and bool(sizes.max() > 1)
 
 
-def _half_of_classes(vectors: Tensor, labels: Labels, seed: int) -> tuple[Part, Part]:
-    """Classes with two samples or more, in two random halves."""
+def _half_of_classes(labels: Labels, seed: int) -> tuple[Labels, Labels]:
+    """The samples of classes with two or more, in two random halves of these classes."""
     names, sizes = np.unique(labels, return_counts=True)
     drawn = np.random.default_rng(seed).permutation(names[sizes > 1])
-    parts = [np.flatnonzero(np.isin(labels, part)) for part in np.split(drawn, [len(drawn) // 2])]
-    first, second = ((vectors[part], labels[part]) for part in parts)
-    return first, second
+    first, second = np.split(drawn, [len(drawn) // 2])
+    return np.flatnonzero(np.isin(labels, first)), np.flatnonzero(np.isin(labels, second))

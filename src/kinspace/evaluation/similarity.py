@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
+from kinspace._core.vectors import unit
 from kinspace.embeddings import EmbeddingTable
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "labels_of",
     "nearest",
     "nearest_blocks",
+    "unit_rows",
     "vectors_of",
     "with_labels",
 ]
@@ -59,6 +61,7 @@ ROUNDOFF = {"highest": 2.0**-24, "high": 2.0**-11, "medium": 2.0**-8}
 BLOCK = {"cpu": 2**23, "cuda": 2**28}  # numbers in a block of similarities
 SPARE = 8  # candidates beyond k
 GROUP = 64  # columns
+UNIT_ROWS = 4096  # brought to length 1 at a time
 
 
 def vectors_of(
@@ -91,6 +94,18 @@ def vectors_of(
             f"rows, the first is row {int(bad[0])}; remove those rows or embed them again"
         )
     return tensor
+
+
+def unit_rows(vectors: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """The rows at length 1, as computed in float64; the result is the only table that is made.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]], dtype=torch.float64)
+    """
+    found = torch.empty_like(vectors, dtype=dtype)
+    for at in range(0, len(vectors), UNIT_ROWS):
+        found[at : at + UNIT_ROWS] = unit(vectors[at : at + UNIT_ROWS].double())
+    return found
 
 
 def labels_of(value: Vectors, labels: Labels, *, name: str = "labels") -> NDArray[Any]:

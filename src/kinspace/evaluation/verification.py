@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core import checks
-from kinspace._core.vectors import unit
-from kinspace.evaluation.similarity import METRICS, Labels, Vectors, with_labels
+from kinspace.evaluation.similarity import METRICS, Labels, Vectors, unit_rows, with_labels
 
 __all__ = [
     "Accepted",
@@ -131,16 +130,16 @@ class PairScores:
     def __init__(self, vectors: Tensor, labels: Tensor, metric: str) -> None:
         self.cosine = checks.choice("metric", metric, METRICS) == "cosine"
         order = labels.argsort(stable=True)
-        points = vectors[order].double()
+        points, self.labels = vectors[order], labels[order]
         if self.cosine:
-            points = unit(points)
+            self.points = unit_rows(points, torch.float32)
             self.low, high = -1.0, 1.0
         else:
-            points = points - points.mean(0)
-            self.low = -2 * float(torch.linalg.vector_norm(points, dim=1).max()) or -1.0
-            high = 0.0
-        self.points, self.labels = points.float(), labels[order]
-        self.squares = points.square().sum(1).float()
+            exact = points.double()
+            exact -= exact.mean(0)
+            self.low = -2 * float(torch.linalg.vector_norm(exact, dim=1).max()) or -1.0
+            self.points, high = exact.float(), 0.0
+            self.squares = exact.square().sum(1).float()
         self.width = (high - self.low) / STEPS
 
     @property
@@ -157,7 +156,7 @@ class PairScores:
         cells = [(np.empty(0, np.int64), np.empty(0))]
         for rows, columns, scores, pairs in self._tiles():
             ours, theirs = self.labels[rows], self.labels[columns]
-            steps = ((scores - self.low) / self.width).clamp_(0, STEPS - 1).int()
+            steps = scores.sub(self.low).div_(self.width).clamp_(0, STEPS - 1).int()
             both += (steps.flatten() if pairs is None else steps[pairs]).bincount(minlength=STEPS)
             if ours[-1] >= theirs[0]:  # else no class is in both
                 match = ours[:, None] == theirs

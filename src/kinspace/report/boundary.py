@@ -13,7 +13,7 @@ from kinspace.data.pictures import Pictures
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.class_evidence import LeftOut
 from kinspace.evaluation.thresholds import Thresholds, calibration, held_out_rows
-from kinspace.web import data_uri, thumbnail_jpeg
+from kinspace.web import Thumbnails
 
 __all__ = ["boundary"]
 
@@ -25,13 +25,15 @@ def boundary(
     thresholds: Thresholds | None,
     table: EmbeddingTable | None,
     pictures: Pictures | None,
+    thumbnails: Thumbnails,
     trained: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """The settings of the dial, each with the pictures nearest to its limit.
 
     refused: pictures of known classes that are just not named. accepted: strangers that just get
-    through. Both are places in the list `pictures`, which has each picture once. trained: names of
-    the classes that the model was trained on, which are left out. None without thresholds.
+    through. Both are places in the list `pictures`, of texts and places in `images`, which has each
+    picture once. trained: names of the classes that the model was trained on, which are left out.
+    None without thresholds.
     """
     if thresholds is None or table is None:
         return None
@@ -57,13 +59,13 @@ def boundary(
             setting["accepted"] = [
                 shown.setdefault((int(left.rows[i]), names[1][i]), len(shown)) for i in above
             ]
+    rows = list(dict.fromkeys(row for row, _ in shown))
     return {
         "start": start,
         "settings": settings,
-        "pictures": [
-            {"uri": data_uri(thumbnail_jpeg(pictures, row, side=SIDE)), "text": text}
-            for row, text in shown
-            if pictures is not None
+        "pictures": [{"image": rows.index(row), "text": text} for row, text in shown],
+        "images": [
+            thumbnails.add(pictures, row, side=SIDE) for row in rows if pictures is not None
         ],
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -24,9 +23,9 @@ from kinspace.report.retrieval_examples import RetrievalExample, retrieval_examp
 from kinspace.report.verdict import verdict
 from kinspace.run import Run
 from kinspace.search.gallery_tables import csv_text
-from kinspace.web import data_uri, map_script, thumbnail_jpeg
+from kinspace.web import Thumbnail, Thumbnails, map_script
 
-__all__ = ["contents", "duplicate_rows", "map_contents", "picture_uri", "run_facts"]
+__all__ = ["contents", "duplicate_rows", "map_contents", "run_facts"]
 
 SHOWN = 12  # suspects, duplicates and hidden groups, each with pictures
 NEIGHBORS = 8  # of a query in an example
@@ -42,6 +41,7 @@ def contents(
     check: CheckResult | None,
 ) -> dict[str, Any]:
     """The names that the template uses."""
+    thumbnails = Thumbnails()
     evaluation, about = found.evaluation, found.run.about if found.run else {}
     classes = about.get("classes", {})
     unseen = (
@@ -55,9 +55,11 @@ def contents(
         found.thresholds,
         found.calibrated,
         whole,
+        thumbnails,
         found.run.trained_classes if found.run else (),
     )
-    return {
+    shown = _shown(found, thumbnails, kept=facts.get("kept", False))
+    return shown | {
         "e": evaluation,
         "title": evaluation.name,
         "data": about.get("data", "vectors"),
@@ -71,23 +73,18 @@ def contents(
         "advice": advise(evaluation, facts),
         "tiles": list(tiles(evaluation, kept=facts.get("kept", False))),
         "boundary": limits,
-        "boundary_json": None if limits is None else _script(limits),
         "measures": [one for one in MEASURES.items() if one[0] in evaluation.retrieval["model"]],
         "labels": LABELS,
         "plots": plots,
         "map": map_contents(drawn_map),
-        "examples": _examples(found, kept=facts.get("kept", False)),
         "confused": evaluation.problems["confused"][:SHOWN],
         "classes": rows[:ROWS],
         "classes_title": _classes_title(len(rows)),
         "by_attribute": sorted(
             evaluation.by_attribute.items(), key=lambda item: item[1]["recall@1"]
         )[:ROWS],
-        "suspects": _suspects(found),
         "suspects_csv": _suspects_csv(found),
         "of_run": found.run is not None,
-        "duplicates": duplicate_rows(evaluation.problems, found.pictures),
-        "hidden": _hidden(found),
         "warnings": [row for row in (found.run.metrics if found.run else []) if "warning" in row],
         "selection": found.run.selection if found.run else None,
         "facts": list(_facts(found)),
@@ -98,14 +95,19 @@ def contents(
     }
 
 
-def map_contents(drawn_map: dict[str, Any]) -> dict[str, str]:
+def _shown(found: EvaluatedTables, thumbnails: Thumbnails, *, kept: bool) -> dict[str, Any]:
+    """The parts with pictures."""
+    return {
+        "examples": _examples(found, thumbnails, kept=kept),
+        "suspects": _suspects(found, thumbnails),
+        "duplicates": duplicate_rows(found.evaluation.problems, found.pictures, thumbnails),
+        "hidden": _hidden(found, thumbnails),
+    }
+
+
+def map_contents(drawn_map: dict[str, Any]) -> dict[str, Any]:
     """What the template of the map shows."""
-    return {"json": _script(drawn_map), "note": _map_note(drawn_map), "script": map_script()}
-
-
-def _script(value: dict[str, Any]) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    return {"data": drawn_map, "note": _map_note(drawn_map), "script": map_script()}
 
 
 def _map_note(data: dict[str, Any]) -> str:
@@ -138,27 +140,27 @@ def _classes(e: Evaluation) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["recall@1"], -row["count"], row["class"]))
 
 
-def _uri(found: EvaluatedTables, index: int, *, side: int = 144) -> str | None:
-    return picture_uri(found.pictures.get("test"), index, side=side)
-
-
-def picture_uri(pictures: Pictures | None, index: int, *, side: int = 144) -> str | None:
+def _added(thumbnails: Thumbnails, pictures: Pictures | None, index: int) -> Thumbnail | None:
     """A small picture as a part of the page; None where there are no pictures."""
-    return None if pictures is None else data_uri(thumbnail_jpeg(pictures, index, side=side))
+    return None if pictures is None else thumbnails.add(pictures, index)
 
 
-def _examples(found: EvaluatedTables, *, kept: bool) -> list[dict[str, Any]]:
+def _examples(
+    found: EvaluatedTables, thumbnails: Thumbnails, *, kept: bool
+) -> list[dict[str, Any]]:
     before = None if kept else found.tables.get("untrained")
     examples = retrieval_examples(found.test, before, seed=found.evaluation.seed)
     groups = []
     for kind, title in EXAMPLES.items():
-        some = [_example(found, one) for one in examples if one.kind == kind]
+        some = [_example(found, thumbnails, one) for one in examples if one.kind == kind]
         if some:
             groups.append({"title": title, "examples": some})
     return groups
 
 
-def _example(found: EvaluatedTables, example: RetrievalExample) -> dict[str, Any]:
+def _example(
+    found: EvaluatedTables, thumbnails: Thumbnails, example: RetrievalExample
+) -> dict[str, Any]:
     table, before = found.test, example.before or (None, None)
     assert table.labels is not None
     pictures = []
@@ -169,19 +171,20 @@ def _example(found: EvaluatedTables, example: RetrievalExample) -> dict[str, Any
     ):
         label = table.class_name(int(table.labels[row]))
         words = {"role": role, "mark": mark, "id": table.ids[row], "class": label}
-        pictures.append({**words, "uri": _uri(found, row), "before": earlier, "after": after})
+        uri = _added(thumbnails, found.pictures.get("test"), row)
+        pictures.append({**words, "uri": uri, "before": earlier, "after": after})
     margin = example.after[0] - example.after[1]
     return {
         "pictures": pictures,
         "right": margin > 0,
-        "near": _near(found, example.query),
+        "near": _near(found, thumbnails, example.query),
         "margin": margin,
         "before": example.before,
         "margin_before": None if example.before is None else example.before[0] - example.before[1],
     }
 
 
-def _near(found: EvaluatedTables, query: int) -> list[dict[str, Any]]:
+def _near(found: EvaluatedTables, thumbnails: Thumbnails, query: int) -> list[dict[str, Any]]:
     """The most similar pictures of a query, nearest first; none without pictures."""
     table = found.test
     assert table.labels is not None
@@ -193,7 +196,7 @@ def _near(found: EvaluatedTables, query: int) -> list[dict[str, Any]]:
     nearest = np.argsort(-cosines, kind="stable")[: min(NEIGHBORS, len(table) - 1)]
     return [
         {
-            "uri": _uri(found, row, side=96),
+            "uri": thumbnails.add(found.pictures["test"], row, side=96),
             "class": table.class_name(int(table.labels[row])),
             "same": bool(table.labels[row] == table.labels[query]),
         }
@@ -201,9 +204,9 @@ def _near(found: EvaluatedTables, query: int) -> list[dict[str, Any]]:
     ]
 
 
-def _suspects(found: EvaluatedTables) -> list[dict[str, Any]]:
+def _suspects(found: EvaluatedTables, thumbnails: Thumbnails) -> list[dict[str, Any]]:
     """Each with the nearest picture of the class that is suggested."""
-    table = found.test
+    table, pictures = found.test, found.pictures.get("test")
     assert table.labels is not None
     lengths = np.linalg.norm(table.vectors, axis=1)
     listed = []
@@ -212,7 +215,8 @@ def _suspects(found: EvaluatedTables) -> list[dict[str, Any]]:
         places = np.flatnonzero(names)
         dots = table.vectors[places] @ table.vectors[one["index"]]
         near = int(places[np.argmax(dots / np.maximum(lengths[places], 1e-30))])
-        listed.append(one | {"uri": _uri(found, one["index"]), "example": _uri(found, near)})
+        uris = [_added(thumbnails, pictures, row) for row in (one["index"], near)]
+        listed.append(one | {"uri": uris[0], "example": uris[1]})
     return listed
 
 
@@ -226,27 +230,29 @@ def _suspects_csv(found: EvaluatedTables) -> str:
 
 
 def duplicate_rows(
-    problems: Mapping[str, Any], pictures: Mapping[str, Pictures]
+    problems: Mapping[str, Any], pictures: Mapping[str, Pictures], thumbnails: Thumbnails
 ) -> list[dict[str, Any]]:
     """The near-duplicates, each with its two pictures."""
     first, second = pictures.get("test"), pictures.get(problems["duplicates_within"])
     return [
         one
         | {
-            "first_uri": picture_uri(first, one["first"]),
-            "second_uri": picture_uri(second, one["second"]),
+            "first_uri": _added(thumbnails, first, one["first"]),
+            "second_uri": _added(thumbnails, second, one["second"]),
         }
         for one in problems["duplicates"][:SHOWN]
     ]
 
 
-def _hidden(found: EvaluatedTables) -> list[dict[str, Any]]:
-    if "test" not in found.pictures:
-        return [one | {"rows": []} for one in found.evaluation.problems["hidden"][:SHOWN]]
-    return [
-        one | {"rows": [[_uri(found, i, side=64) for i in group] for group in one["indices"][:4]]}
-        for one in found.evaluation.problems["hidden"][:SHOWN]
-    ]
+def _hidden(found: EvaluatedTables, thumbnails: Thumbnails) -> list[dict[str, Any]]:
+    listed = found.evaluation.problems["hidden"][:SHOWN]
+    if (pictures := found.pictures.get("test")) is None:
+        return [one | {"rows": []} for one in listed]
+
+    def strip(group: list[int]) -> list[Thumbnail]:
+        return [thumbnails.add(pictures, i, side=64) for i in group]
+
+    return [one | {"rows": [strip(group) for group in one["indices"][:4]]} for one in listed]
 
 
 def _recipe(found: EvaluatedTables) -> str | None:

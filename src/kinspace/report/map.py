@@ -84,7 +84,8 @@ def map_data(
     side = tile_side(len(part))
     uri = None
     if pictures is not None:
-        uri = data_uri(sheet_jpeg(pictures, rows.tolist(), columns=columns, side=side))
+        sheet, side = sheet_jpeg(pictures, rows.tolist(), columns=columns, side=side)
+        uri = data_uri(sheet)
     return {
         "x": (places[:, 0] * 10_000).round().astype(int).tolist(),
         "y": (places[:, 1] * 10_000).round().astype(int).tolist(),

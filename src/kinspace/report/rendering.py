@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     pages.filters["number"] = lambda value: "-" if _missing(value) else f"{value:.3g}"
     pages.filters["small"] = lambda value: "-" if _missing(value) else f"{value:.2g}"
     pages.filters["breakable"] = _breakable
+    pages.filters["script"] = _script
     return pages.get_template(template).render(values)
 
 
@@ -52,6 +54,14 @@ def _breakable(name: str) -> Markup:
 
     parts = re.split(r"(?<=[_/-])", name)
     return Markup("<wbr>").join(escape(part) for part in parts)
+
+
+def _script(value: Any) -> Markup:
+    """JSON that cannot end the script element it stands in."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, separators=(",", ":"), default=str)  # str: of a thumbnail
+    return Markup(text.replace("<", "\\u003c"))
 
 
 def _missing(value: Any) -> bool:

@@ -24,12 +24,13 @@ from kinspace.evaluation.geometry import spectrum, uniformity
 from kinspace.evaluation.similarity import nearest
 from kinspace.evaluation.summary import Status, plain
 from kinspace.inference.run_embeddings import RunEmbeddings
-from kinspace.report.contents import duplicate_rows, map_contents, picture_uri, run_facts
+from kinspace.report.contents import duplicate_rows, map_contents, run_facts
 from kinspace.report.map import map_data
 from kinspace.report.plots import map_plot
 from kinspace.report.plots import spectrum as spectrum_plot
 from kinspace.report.rendering import render, save_plots
 from kinspace.run import Run, Splits
+from kinspace.web import Thumbnails
 
 __all__ = ["UnlabeledTable", "unlabeled_table", "write_unlabeled_report"]
 
@@ -106,6 +107,7 @@ def write_unlabeled_report(
         result = check(found.splits.whole)
     status("writing the page")
     about = {} if found.run is None else found.run.about
+    pictures, thumbnails = {"test": found.pictures} if found.pictures else {}, Thumbnails()
     values = {
         "title": found.name,
         "data": about.get("data", "vectors"),
@@ -114,9 +116,9 @@ def write_unlabeled_report(
         "tiles": list(_tiles(found, problems, geometry)),
         "notes": found.notes,
         "map": map_contents(drawn_map),
-        "neighbors": _neighbors(found, seed),
+        "neighbors": _neighbors(found, seed, thumbnails),
         "problems": problems,
-        "duplicates": duplicate_rows(problems, {"test": found.pictures} if found.pictures else {}),
+        "duplicates": duplicate_rows(problems, pictures, thumbnails),
         "geometry": geometry,
         "plots": plots,
         "facts": list(_facts(found, seed)),
@@ -160,7 +162,9 @@ def _tiles(
         yield f"{geometry['effective_rank']:.0f}", "effective rank"
 
 
-def _neighbors(found: UnlabeledTable, seed: int) -> list[list[dict[str, Any]]]:
+def _neighbors(
+    found: UnlabeledTable, seed: int, thumbnails: Thumbnails
+) -> list[list[dict[str, Any]]]:
     """Pictures drawn at random, each followed by its nearest."""
     table = found.table
     rows = np.sort(np.random.default_rng(seed).permutation(len(table))[:EXAMPLES])
@@ -171,7 +175,11 @@ def _neighbors(found: UnlabeledTable, seed: int) -> list[list[dict[str, Any]]]:
         pairs = [(j, v) for j, v in zip(others, values, strict=True) if j != row][:NEAREST]
         shown.append(
             [
-                {"id": table.ids[i], "uri": picture_uri(found.pictures, i), "similarity": value}
+                {
+                    "id": table.ids[i],
+                    "uri": found.pictures and thumbnails.add(found.pictures, i),
+                    "similarity": value,
+                }
                 for i, value in [(row, None), *pairs]
             ]
         )

@@ -39,7 +39,7 @@ from kinspace.search.index import (
     write_arrays,
 )
 
-__all__ = ["PRECISIONS", "CompactIndex"]
+__all__ = ["PRECISIONS", "CompactIndex", "bit_codes", "bit_cosines"]
 
 PRECISIONS = ("float32", "int8", "binary")
 HIGHEST = 127
@@ -118,7 +118,7 @@ class CompactIndex:
         for at in range(0, len(values), ROWS):  # without a copy of all of them
             part = values[at : at + ROWS]
             if self.precision == "binary":
-                codes[at : at + ROWS] = np.packbits(part > self._scale, axis=1)
+                codes[at : at + ROWS] = bit_codes(part, self._scale)
             else:
                 scaled = np.round(part * (HIGHEST / self._scale))
                 codes[at : at + ROWS] = scaled.clip(-HIGHEST, HIGHEST)
@@ -177,7 +177,7 @@ class CompactIndex:
             scaled = torch.from_numpy(queries * (self._scale / HIGHEST))
             products: NDArray[np.float32] = (scaled @ torch.from_numpy(codes).float().T).numpy()
             return products
-        asked = np.packbits(queries > self._scale, axis=1)
+        asked = bit_codes(queries, self._scale)
         found = np.empty((len(queries), len(codes)), np.float32)
         for at in range(0, len(queries), BY_BITS):
             found[at : at + BY_BITS] = _different_bits(asked[at : at + BY_BITS], codes)
@@ -186,8 +186,7 @@ class CompactIndex:
     def _cosines(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         if self.precision == "int8":
             return scores
-        cosines: NDArray[np.float32] = np.cos(np.pi / self._dim * scores, dtype=np.float32)
-        return cosines
+        return bit_cosines(scores, self._dim)
 
     def save(self, file: str | Path) -> None:
         """Write codes, ids, labels and attributes to a .npz file."""
@@ -208,6 +207,25 @@ class CompactIndex:
         index._stored = _Codes(arrays["codes"], Columns.from_arrays(arrays))
         index._scale = arrays.get("scale")
         return index
+
+
+def bit_codes(rows: NDArray[np.float32], means: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """The bits of x > mean, eight in a byte.
+
+    >>> bit_codes(np.array([[1.0, 0.0, 1.0]]), np.zeros(3))
+    array([[160]], dtype=uint8)
+    """
+    return np.packbits(rows > means, axis=1)
+
+
+def bit_cosines(different: NDArray[np.float32], dim: int) -> NDArray[np.float32]:
+    """Approximate cosines of vectors of which so many bits differ, of either sign.
+
+    >>> bit_cosines(np.array([0.0, 8.0]), 8).tolist()
+    [1.0, -1.0]
+    """
+    cosines: NDArray[np.float32] = np.cos(np.pi / dim * different, dtype=np.float32)
+    return cosines
 
 
 def _different_bits(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.float32]:

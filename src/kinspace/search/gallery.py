@@ -65,7 +65,7 @@ class Gallery:
         self, table: EmbeddingTable, *, device: str | torch.device = "cpu", backend: str = "exact"
     ) -> None:
         self.backend = backend
-        self.precision = "float32"  # of the vectors of an exact index
+        self.precision = "float32"  # of the vectors of an exact index, or of one in Milvus
         self._rows = GalleryRows.of(table)
         self._device = device
         self._index: Index | None = None
@@ -114,14 +114,15 @@ class Gallery:
         checks.lookup("index", backend, INDEXES)
         given: dict[str, Any] = {**options}
         with self._changing:
-            index: Index
+            if backend == "exact":
+                check_precision(given)
+            self.precision = given.get("precision", "float32")
             if backend == "faiss":
                 index = self._with_full_vectors(FaissIndex(self.table.dim, **given))
             elif backend == "milvus":
-                index = new_milvus_index(folder, self.table.dim, given)
+                made = new_milvus_index(folder, self.table.dim, given)
+                index = self._with_full_vectors(made)
             else:
-                check_precision(given)
-                self.precision = given.get("precision", "float32")
                 index = self._new_exact_index()
             put_rows(index, self._rows, self._rows.keys)
             self._index, self.backend = index, backend
@@ -130,13 +131,14 @@ class Gallery:
         """An empty one; compact vectors are re-ranked with the table."""
         if self.precision == "float32":
             return ExactIndex(self.table.dim, device=self._device)
-        compact = CompactIndex(self.table.dim, self.precision)
-        return Reranked(compact, self._vectors_of, factor=FACTORS[self.precision])
+        return self._with_full_vectors(CompactIndex(self.table.dim, self.precision))
 
     def _with_full_vectors(self, index: Index) -> Index:
         """An index of compressed vectors re-ranked with the table; any other index unchanged."""
         if isinstance(index, FaissIndex) and index.kind == "ivf_pq":
             return Reranked(index, self._vectors_of)
+        if self.precision != "float32":
+            return Reranked(index, self._vectors_of, factor=FACTORS[self.precision])
         return index
 
     def _vectors_of(self, keys: NDArray[np.int64]) -> NDArray[Any]:
@@ -355,9 +357,10 @@ class Gallery:
             for name in ("_rows", "backend", "precision", "_generation", "_journaled"):
                 setattr(self, name, getattr(fresh, name))
             # an index of compressed vectors asks this gallery for its rows, not the fresh one
-            self._index = fresh._index and self._with_full_vectors(without_reranking(fresh._index))
+            below = without_reranking(fresh._index)
+            self._index = below and self._with_full_vectors(below)
             return
-        self._replay(shared=isinstance(self._index, MilvusIndex))
+        self._replay(shared=isinstance(without_reranking(self._index), MilvusIndex))
 
     def _replay(self, *, shared: bool) -> None:
         """Make the changes in the journal that came later. shared: the index has them already."""
@@ -390,7 +393,7 @@ class Gallery:
             loaded_here = self._files is not None and self._files.folder == folder
             if loaded_here and files.generation() is not None:
                 self._take_in()
-            generation, index = new_generation(), self._index
+            generation, index = new_generation(), without_reranking(self._index)
             address: dict[str, str] = {}
             if isinstance(index, MilvusIndex):
                 index.wait_until_indexed()
@@ -441,7 +444,7 @@ class Gallery:
             gallery._index = gallery._with_full_vectors(index)
         gallery._replay(shared=False)
         if read.backend == "milvus" and with_index:
-            gallery._index = _opened_milvus(files, read, gallery)
+            gallery._index = gallery._with_full_vectors(_opened_milvus(files, read, gallery))
         return gallery
 
 

@@ -18,6 +18,7 @@ from kinspace.search.gallery_rows import GalleryRows
 from kinspace.search.index import Index
 from kinspace.search.milvus import MilvusIndex
 from kinspace.search.milvus_client import check_server
+from kinspace.search.milvus_vectors import check_milvus_precision
 from kinspace.search.reranked import Reranked
 
 __all__ = [
@@ -42,7 +43,7 @@ FACTORS = {"int8": 4, "binary": 20}  # candidates per result
 
 
 class IndexOptions(TypedDict, total=False):
-    """`precision` of the exact index; `kind` of faiss; `uri`, `name`, `index_type` of Milvus."""
+    """`precision` of exact and Milvus, `kind` and `effort` of faiss, the others of Milvus."""
 
     precision: str
     kind: str
@@ -68,8 +69,11 @@ def check_index(backend: str, options: Mapping[str, Any], count: int) -> None:
         check_precision(options)
     if backend == "faiss":
         check_training_size(FaissIndex(1, **options).kind, count)
-    if backend == "milvus" and "://" in str(options.get("uri", "")):
-        check_server(str(options["uri"]), options.get("name"), options.get("token"))
+    if backend == "milvus":
+        uri = str(options.get("uri", ""))
+        check_milvus_precision(uri, options.get("precision", "float32"))
+        if "://" in uri:
+            check_server(uri, options.get("name"), options.get("token"))
 
 
 def check_precision(options: Mapping[str, Any]) -> None:
@@ -95,7 +99,7 @@ def put_rows(index: Index, rows: GalleryRows, keys: NDArray[np.int64]) -> None:
     index.add(table.vectors[there], rows.keys[there], labels, columns)
 
 
-def without_reranking(index: Index) -> Index:
+def without_reranking(index: Index | None) -> Index | None:
     """The index below one that is re-ranked; any other index unchanged."""
     return index.index if isinstance(index, Reranked) else index
 
@@ -125,8 +129,9 @@ def has_rows(index: MilvusIndex, rows: GalleryRows, keys: NDArray[np.int64]) -> 
 def new_milvus_index(folder: Path, dim: int, options: Mapping[str, Any]) -> MilvusIndex:
     """The next version of the collection, which `save` publishes."""
     options = {"uri": folder / "milvus.db", **options}
+    precision = options.pop("precision", "float32")
     try:
         current = MilvusIndex(**options)
     except ValueError:  # the name is new
-        return MilvusIndex(dim=dim, **options).pinned()
-    return current.next_version(dim)
+        return MilvusIndex(dim=dim, precision=precision, **options).pinned()
+    return current.next_version(dim, precision=precision)

@@ -10,6 +10,8 @@ again with another model while searches go on:
 Every process that uses the name searches the new collection from its next call on. The collection
 before stays until the next `publish`, because searches that run while their collection is dropped
 fail or find nothing.
+
+`kinspace.search.milvus_vectors` has what the precisions "int8" and "binary" keep of a vector.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from kinspace.search.milvus_client import (
     milvus_errors,
     wait_until_indexed,
 )
+from kinspace.search.milvus_vectors import MilvusVectors, check_milvus_precision
 
 __all__ = ["MilvusIndex"]
 
@@ -57,8 +60,11 @@ class MilvusIndex:
 
     name: "kinspace" by default in a file; required at a URL, which several people may use. dim:
     required for a new name. token: of the cluster, by default the environment variable
-    MILVUS_TOKEN; it is never written to a file. index_type: as in Milvus. effort: the candidates
-    that a search of a graph visits; higher values find more and take longer.
+    MILVUS_TOKEN; it is never written to a file. index_type: as in Milvus, by default that of the
+    precision. effort: the candidates that a search of a graph visits; higher values find more and
+    take longer. precision: "float32", "int8" or, on a server, "binary", whose cosines are
+    approximate (`Reranked` makes them exact); None: that of the collection, "float32" for a new
+    one.
 
     Searches see everything this object wrote, and what others write after about a second.
 
@@ -76,8 +82,9 @@ class MilvusIndex:
         *,
         name: str | None = None,
         token: str | None = None,
-        index_type: str = "AUTOINDEX",
+        index_type: str | None = None,
         effort: int = 256,
+        precision: str | None = None,
     ) -> None:
         self.effort = checks.integer("effort", effort, at_least=1)
         self.uri, self.name, self._index_type = str(uri), checked_name(str(uri), name), index_type
@@ -86,17 +93,19 @@ class MilvusIndex:
         if not self._known():
             if dim is None:
                 raise ValueError(f"dim: expected one, since {uri} has no {self.name!r}")
-            self._create(f"{self.name}_v1", dim)
+            self._create(f"{self.name}_v1", dim, precision or "float32")
             with milvus_errors():
                 self._client.create_alias(f"{self.name}_v1", self.name)
-        self._dim = self._found_dim()
+        self._vectors = self._described()
         with milvus_errors():
             self._client.load_collection(self.name)  # collections of a reopened file are not loaded
-        if dim is not None and dim != self._dim:
-            raise ValueError(
-                f"dim: expected {self._dim}, the dim of {self.name!r} in {uri}, got {dim}; for a "
-                "model with another dim use next_version"
-            )
+        given = {"dim": (dim, self.dim), "precision": (precision, self.precision)}
+        for what, (asked, there) in given.items():
+            if asked not in (None, there):
+                raise ValueError(
+                    f"{what}: expected {there}, the {what} of {self.name!r} in {uri}, got {asked}; "
+                    f"for another {what} use next_version"
+                )
 
     def _known(self) -> bool:
         with milvus_errors():
@@ -109,25 +118,26 @@ class MilvusIndex:
             )
         return known
 
-    def _create(self, collection: str, dim: int) -> None:
+    def _create(self, collection: str, dim: int, precision: str) -> None:
         from pymilvus import DataType, MilvusClient
+
+        check_milvus_precision(self.uri, precision)
+        vectors = MilvusVectors(checks.integer("dim", dim, at_least=1), precision)
 
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("id", DataType.INT64, is_primary=True)
-        schema.add_field(
-            "vector", DataType.FLOAT_VECTOR, dim=checks.integer("dim", dim, at_least=1)
-        )
+        schema.add_field("vector", **vectors.field())
         schema.add_field("label", DataType.INT64)
         schema.add_field("attributes", DataType.JSON)
         index = self._client.prepare_index_params()
-        index.add_index("vector", index_type=self._index_type, metric_type="COSINE")
+        index.add_index("vector", **vectors.index(self._index_type, on_server="://" in self.uri))
         with milvus_errors():
             self._client.create_collection(
                 collection,
                 schema=schema,
                 index_params=index,
                 consistency_level="Strong",
-                properties={IDENTITY: uuid4().hex},
+                properties={IDENTITY: uuid4().hex, **vectors.properties()},
             )
 
     @property
@@ -137,21 +147,25 @@ class MilvusIndex:
             found = self._client.describe_collection(self._collection).get("properties") or {}
         return str(found.get(IDENTITY, ""))
 
-    def _found_dim(self) -> int:
+    def _described(self) -> MilvusVectors:
         with milvus_errors():
-            fields = self._client.describe_collection(self._collection)["fields"]
-        return next(int(f["params"]["dim"]) for f in fields if f["name"] == "vector")
+            return MilvusVectors.of_collection(self._client.describe_collection(self._collection))
+
+    def _current(self) -> MilvusVectors:
+        """How the vectors are kept; behind a name another version may be published at any time."""
+        if self._collection == self.name or self._vectors.lacks_means:
+            self._vectors = self._described()
+        return self._vectors
 
     @property
     def dim(self) -> int:
         """Length of the vectors of the current collection."""
-        self._dim = self._found_dim()
-        return self._dim
+        return self._current().dim
 
-    def _dim_for(self, vectors: Vectors) -> int:
-        """The dim, read again if the vectors have another: a new version may be published."""
-        known = tuple(getattr(vectors, "shape", ()))[-1:] in ((), (self._dim,))
-        return self._dim if known else self.dim
+    @property
+    def precision(self) -> str:
+        """What the current collection keeps of its vectors: "float32", "int8" or "binary"."""
+        return self._current().precision
 
     @property
     def collection(self) -> str:
@@ -175,15 +189,21 @@ class MilvusIndex:
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Add vectors; a vector whose id is in the index replaces the old one."""
-        tensor, columns = check_rows(self._dim_for(vectors), vectors, ids, labels, attributes)
+        kept = self._current()
+        tensor, columns = check_rows(kept.dim, vectors, ids, labels, attributes)
         rows = tensor.numpy()
+        if kept.lacks_means and len(rows):
+            kept = self._vectors = kept.with_means(rows)
+            with milvus_errors():
+                self._client.alter_collection_properties(self.collection, kept.properties())
         row_ids, row_labels = columns.ids.tolist(), columns.labels.tolist()
         row_attributes = {name: column.tolist() for name, column in columns.attributes.items()}
         for at in range(0, len(rows), BATCH):
+            codes = kept.encoded(rows[at : at + BATCH])
             batch = [
                 {
                     "id": row_ids[i],
-                    "vector": rows[i],
+                    "vector": codes[i - at],
                     "label": row_labels[i],
                     "attributes": {name: column[i] for name, column in row_attributes.items()},
                 }
@@ -220,22 +240,25 @@ class MilvusIndex:
     def search(self, queries: Vectors, k: int, *, where: Where | None = None) -> SearchResult:
         """Ids and cosines of about the k nearest of each query; Milvus allows k to 16,384."""
         checks.integer("k", k, at_least=1)
-        vectors = unit_vectors(queries, self._dim_for(queries), name="queries").numpy()
+        kept = self._current()
+        vectors = unit_vectors(queries, kept.dim, name="queries").numpy()
         ids, cosines = empty_result(len(vectors), k)
+        if kept.lacks_means:
+            return ids, cosines
         options = {
             "limit": k,
             "filter": "" if where is None else filter_expression(where),
             "output_fields": ["id"],
-            "search_params": {"params": {"ef": max(self.effort, k)}},
+            "search_params": kept.search_params(self.effort, k),
             "consistency_level": "Session",  # "Strong" waits for the cluster's clock
         }
         for at in range(0, len(vectors), BATCH):
-            data = list(vectors[at : at + BATCH])
+            data = kept.encoded(vectors[at : at + BATCH])
             with milvus_errors():
                 found = self._client.search(self._collection, data, **options)
             for row, hits in enumerate(found, at):
                 ids[row, : len(hits)] = [hit["id"] for hit in hits]
-                cosines[row, : len(hits)] = [hit["distance"] for hit in hits]
+                cosines[row, : len(hits)] = kept.cosines([hit["distance"] for hit in hits])
         return ids, cosines
 
     def versions(self) -> list[str]:
@@ -256,19 +279,22 @@ class MilvusIndex:
         index = object.__new__(cls)
         uri = address["milvus"]
         index.uri = uri if "://" in uri else str(folder / uri)
-        index.name, index.effort, index._index_type = address["name"], 256, "AUTOINDEX"
-        index._collection, index._dim = index.name, dim
+        index.name, index.effort, index._index_type = address["name"], 256, None
+        index._collection = index.name
+        index._vectors = MilvusVectors(dim, address.get("precision", "float32"))
         index._client = connect(index.uri, token or os.environ.get("MILVUS_TOKEN", ""))
         return index.next_version(dim)
 
-    def next_version(self, dim: int | None = None) -> MilvusIndex:
+    def next_version(self, dim: int | None = None, *, precision: str | None = None) -> MilvusIndex:
         """A new, empty collection for the vectors of another model; `publish` puts it in use."""
         used = map(_version_number, self.versions())
         fresh = object.__new__(MilvusIndex)
         fresh.__dict__ |= self.__dict__  # shares the connection
         fresh._collection = f"{self.name}_v{max(used, default=0) + 1}"
-        fresh._create(fresh._collection, self._dim if dim is None else dim)
-        fresh._dim = fresh._found_dim()
+        before = self._vectors
+        length = before.dim if dim is None else dim
+        fresh._create(fresh._collection, length, precision or before.precision)
+        fresh._vectors = fresh._described()
         return fresh
 
     def pinned(self) -> MilvusIndex:
@@ -348,8 +374,12 @@ class MilvusIndex:
     def address(self, folder: Path) -> dict[str, str]:
         """Where the vectors are, for `at`: the path of a database file relative to a folder."""
         uri = self.uri if "://" in self.uri else os.path.relpath(self.uri, folder)
-        pinned = {} if self._collection == self.name else {"collection": self._collection}
-        return {"milvus": uri, "name": self.name, "identity": self.identity, **pinned}
+        address = {"milvus": uri, "name": self.name, "identity": self.identity}
+        if (precision := self.precision) != "float32":
+            address["precision"] = precision
+        if self._collection != self.name:
+            address["collection"] = self._collection
+        return address
 
     @classmethod
     def at(
@@ -373,7 +403,7 @@ class MilvusIndex:
                 f"{'another of this name' if known else 'none'}; another run may have taken the "
                 f"name {name!r} over"
             )
-        index._dim = index._found_dim()
+        index._vectors = index._described()
         with milvus_errors():
             index._client.load_collection(collection)
         return index

@@ -62,7 +62,7 @@ def rebuild_index(
         given: dict[str, Any] = {**(options or {})}
         if backend is None:
             backend = gallery.backend
-            if backend == "exact":
+            if backend != "faiss":
                 given = {"precision": gallery.precision, **given}
         check_index(backend, given, len(gallery.table))
         gallery.build(run.folder, backend, **given)

@@ -2,9 +2,26 @@
 
 from importlib.resources import files
 
-from kinspace.web.thumbnails import data_uri, gray_jpeg, sheet_jpeg, thumbnail_jpeg, tile_side
+from kinspace.web.thumbnails import (
+    Thumbnail,
+    Thumbnails,
+    data_uri,
+    gray_jpeg,
+    sheet_jpeg,
+    thumbnail_jpeg,
+    tile_side,
+)
 
-__all__ = ["data_uri", "gray_jpeg", "map_script", "sheet_jpeg", "thumbnail_jpeg", "tile_side"]
+__all__ = [
+    "Thumbnail",
+    "Thumbnails",
+    "data_uri",
+    "gray_jpeg",
+    "map_script",
+    "sheet_jpeg",
+    "thumbnail_jpeg",
+    "tile_side",
+]
 
 
 def map_script() -> str:
