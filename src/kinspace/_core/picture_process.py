@@ -44,7 +44,10 @@ class RefusedPicture(ValueError):
 
 @dataclass(frozen=True)
 class PictureLimits:
-    """What is decoded: formats of Pillow, pixels, bytes of memory, seconds; and to which square."""
+    """What is decoded: formats of Pillow, pixels, bytes of memory, seconds; and to which square.
+
+    nice: by how much the priority of the process is lower than that of the one that starts it.
+    """
 
     formats: tuple[str, ...]
     pixels: int
@@ -52,6 +55,7 @@ class PictureLimits:
     seconds: float
     resize: int
     fit: str
+    nice: int = 0
 
 
 def read_limited(data: bytes, formats: tuple[str, ...], pixels: int) -> Image.Image:
@@ -242,6 +246,8 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
     given = json.loads(sys.argv[1])
     limits = PictureLimits(**{**given, "formats": tuple(given["formats"])})
+    with suppress(AttributeError):  # on Windows
+        os.nice(limits.nice)
     known_formats(limits.formats)  # loads Pillow's plugins
     _limit_memory(limits.memory)
     back.write(READY)
