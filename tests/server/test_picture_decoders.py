@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -115,9 +114,8 @@ def test_a_large_picture_waits_for_one_of_another_client(model: EmbeddingModel) 
 
 def test_pictures_that_take_long_are_the_business_of_their_sender(model: EmbeddingModel) -> None:
     """Few pixels that take seconds: a JPEG of many scans. They are tried once as usual ones."""
-    with running(model, ServerSettings(decoders=1, decode_timeout=3)) as base:
-        data = many_scans()
-        attack = Attack(base, data, clients=4)
+    with running(model, ServerSettings(decoders=1, decode_timeout=120)) as base:
+        attack = Attack(base, many_scans(), clients=4)
         try:
             attack.wait_for_first()
             before = len(attack.codes)
@@ -127,19 +125,17 @@ def test_pictures_that_take_long_are_the_business_of_their_sender(model: Embeddi
                 answers += 1
         finally:
             attack.end()
-        assert set(attack.codes) <= {200, 413}
-        assert answers > 6
+        assert set(attack.codes) == {200}
+        assert answers > 6  # three while each of the two was decoded
 
 
 def many_scans() -> bytes:
-    """A progressive JPEG of 2 million pixels whose last scan is there 600 times."""
-    noise = np.random.default_rng(0).integers(0, 256, (1000, 2000), np.uint8)
+    """A progressive JPEG of 4 million pixels whose last scan is there 4,000 times: 100 KB."""
     whole = io.BytesIO()
-    Image.fromarray(noise).save(whole, "JPEG", progressive=True, quality=30)
+    Image.new("L", (2000, 1990), 200).save(whole, "JPEG", progressive=True, quality=30)
     data = whole.getvalue()
-    scans = [at for at in range(len(data) - 1) if data[at : at + 2] == b"\xff\xda"]
-    last = data[scans[-1] : -2]
-    return data[:-2] + last * min(600, 9_000_000 // len(last)) + data[-2:]
+    last = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + 4000 * last + data[-2:]
 
 
 def test_the_slots_of_an_attacker_leave_some_for_others(model: EmbeddingModel) -> None:
