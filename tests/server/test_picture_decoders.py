@@ -115,27 +115,27 @@ def test_a_large_picture_waits_for_one_of_another_client(model: EmbeddingModel) 
 def test_pictures_that_take_long_are_the_business_of_their_sender(model: EmbeddingModel) -> None:
     """Few pixels that take seconds: a JPEG of many scans. They are tried once as usual ones."""
     with running(model, ServerSettings(decoders=1, decode_timeout=120)) as base:
-        attack = Attack(base, many_scans(), clients=4)
+        attack = Attack(base, many_scans(), clients=2)
         try:
             attack.wait_for_first()
             before = len(attack.codes)
             answers = 0
-            while len(attack.codes) < before + 2:
+            while len(attack.codes) == before:
                 assert upload(base, picture()).status_code == 200
                 answers += 1
         finally:
             attack.end()
         assert set(attack.codes) == {200}
-        assert answers > 6  # three while each of the two was decoded
+        assert answers > 6
 
 
 def many_scans() -> bytes:
-    """A progressive JPEG of 4 million pixels whose last scan is there 4,000 times: 100 KB."""
+    """A progressive JPEG of 4 million pixels whose last scan is there 2,000 times: 50 KB."""
     whole = io.BytesIO()
     Image.new("L", (2000, 1990), 200).save(whole, "JPEG", progressive=True, quality=30)
     data = whole.getvalue()
     last = data[data.rindex(b"\xff\xda") : -2]
-    return data[:-2] + 4000 * last + data[-2:]
+    return data[:-2] + 2000 * last + data[-2:]
 
 
 def test_the_slots_of_an_attacker_leave_some_for_others(model: EmbeddingModel) -> None:

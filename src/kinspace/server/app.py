@@ -32,6 +32,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from kinspace.evaluation.thresholds import RATES
 from kinspace.inference.model import EmbeddingModel
 from kinspace.server import openapi, queries
+from kinspace.server.connections import client_address
 from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.metrics import TEXT_FORMAT, MetricsMiddleware
@@ -134,7 +135,7 @@ def _route_with_queue_check(service: Service) -> type[APIRoute]:
 
 def _address_of(request: Request) -> str:
     """The client's address, for its share of the queue and of the decoders."""
-    return request.client.host if request.client is not None else "local"
+    return "local" if request.client is None else client_address(request.client.host)
 
 
 def _add_search_routes(app: FastAPI, service: Service) -> None:
