@@ -21,7 +21,7 @@ class ServerSettings:
     name of its own (DNS rebinding). max_upload_bytes, max_pixels: of one picture. read_timeout:
     seconds without data from a client before its upload is refused; header_timeout, body_timeout,
     request_timeout: seconds for the headers, for the whole body, and for a request with its answer;
-    decode_timeout, decode_memory: seconds and bytes for a picture to be decoded in. decoders:
+    decode_timeout, decode_memory: seconds of a core and bytes to decode a picture. decoders:
     processes for pictures of usual size; large ones go to one more. connections,
     connections_per_address: open at one time; behind a proxy all are of one address. queue_size:
     pictures processed at one time, of one address at most half of what the others leave; the next
