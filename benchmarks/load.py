@@ -1,6 +1,6 @@
 """A server under load for minutes: latency, refusals and memory, while it is added to and attacked.
 
-    .venv/bin/kinspace train moths --method nra --steps 60 --out runs/moths
+    .venv/bin/kinspace train moths --method nra --backbone small --steps 60 --out runs/moths
     .venv/bin/kinspace index runs/moths
     .venv/bin/python benchmarks/load.py runs/moths --json benchmarks/results/load-cpu.json \
         --page benchmarks/load.md
@@ -311,7 +311,8 @@ def table(results: dict[str, Any]) -> str:
     lines += [
         "",
         f"{setting['hardware']}; {setting['minutes']:g} minutes each; "
-        f"{setting['rows']:,} pictures; torch {setting['torch']}, commit {setting['commit']}.",
+        f"{setting['rows']:,} pictures; torch {setting['torch']}, commit {setting['commit']}; "
+        f"load average before {setting['load_average_before']:g}, priority {setting['priority']}.",
     ]
     return "\n".join(lines)
 
@@ -362,6 +363,7 @@ def main() -> None:
     results["setting"] = {
         "hardware": f"{_processor()}, {os.cpu_count()} cores for server, clients and attackers",
         "load_average_before": round(load_before, 2),
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "minutes": options.minutes,
         "rows": len(open_gallery(options.run).table),
         "pictures": f"{len(moths_dataset()):,} moths, JPEG of 96 x 96",

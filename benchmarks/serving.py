@@ -165,7 +165,7 @@ def turns(run: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for _ in range(options.turns):
         for batch in (16, 1):
-            places = str(max(options.clients))
+            places = str(2 * max(options.clients))  # of one address half
             with server(run, "--batch", str(batch), "--queue", places) as (port, process):
                 for clients in options.clients:
                     found = asyncio.run(load(port, process, clients, options.seconds))

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -71,7 +72,7 @@ def test_eight_at_one_time_get_the_vectors_of_single_ones(
 def test_a_full_queue_answers_at_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = kinspace.load(run, "cpu")
     gate = Gate(model, monkeypatch)
-    with running(model, ServerSettings(queue_size=2)) as server, ThreadPoolExecutor(2) as clients:
+    with running(model, ServerSettings(queue_size=4)) as server, ThreadPoolExecutor(2) as clients:
         pending = [clients.submit(upload, server, picture(row)) for row in range(2)]
         wait_for_queue(server, 2)
         refused = upload(server, picture(3))  # the model is still held
@@ -140,5 +141,19 @@ def test_a_slot_is_free_again_after_use() -> None:
             pass
     with queue.slot():
         pass
+    assert queue.slots_in_use == 0
+    queue.close()
+
+
+def test_an_address_has_half_of_the_slots_that_the_others_leave() -> None:
+    queue = BatchQueue(lambda inputs: inputs, batch_size=1, slots=8)
+    with ExitStack() as stack:
+        for address, slots in (("a", 4), ("b", 2), ("c", 1)):
+            for _ in range(slots):
+                stack.enter_context(queue.slot(address))
+            assert queue.is_full(address)
+            with pytest.raises(QueueFull), queue.slot(address):
+                pass
+        assert not queue.is_full("d")
     assert queue.slots_in_use == 0
     queue.close()

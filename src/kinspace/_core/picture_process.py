@@ -29,8 +29,10 @@ from kinspace._core.picture import Square, UnreadablePicture, decode, known_form
 
 __all__ = ["PictureLimits", "PictureProcess", "RefusedPicture", "read_limited"]
 
+PATIENCE = 6  # times as long as the limit: for a busy machine, and one without timers of CPU time
 LENGTH = struct.Struct("<Q")
 READY = b"ready\n"
+OUT_OF_TIME = -getattr(signal, "SIGPROF", 0) or None  # how a process over its time has ended
 
 
 class RefusedPicture(ValueError):
@@ -44,7 +46,11 @@ class RefusedPicture(ValueError):
 
 @dataclass(frozen=True)
 class PictureLimits:
-    """What is decoded: formats of Pillow, pixels, bytes of memory, seconds; and to which square."""
+    """What is decoded: formats of Pillow, pixels, bytes of memory, seconds; and to which square.
+
+    seconds: of a core, so that a busy machine refuses no more than an idle one. nice: by how much
+    the priority of the process is lower than that of the one that starts it.
+    """
 
     formats: tuple[str, ...]
     pixels: int
@@ -52,6 +58,7 @@ class PictureLimits:
     seconds: float
     resize: int
     fit: str
+    nice: int = 0
 
 
 def read_limited(data: bytes, formats: tuple[str, ...], pixels: int) -> Image.Image:
@@ -132,13 +139,13 @@ class PictureProcess:
             over.set()
             process.kill()
 
-        timer = threading.Timer(self.limits.seconds, end)
+        timer = threading.Timer(PATIENCE * self.limits.seconds, end)
         timer.start()
         try:
             return self._answer(data)
         except (OSError, EOFError):  # it has ended
             self.close()
-            if over.is_set():
+            if over.is_set() or process.returncode == OUT_OF_TIME:
                 raise RefusedPicture("time", f"{self.limits.seconds:g} seconds") from None
             raise RefusedPicture("broken", "the process that decoded it failed") from None
         finally:
@@ -198,6 +205,12 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
+def _limit_time(seconds: float) -> None:
+    """End this process when it has used so many seconds of a core from now on; 0: no longer."""
+    with suppress(AttributeError):  # on Windows
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
 def _exactly(stream: IO[bytes], count: int) -> bytes:
     data = stream.read(count)
     if len(data) < count:
@@ -220,7 +233,10 @@ def _limit_memory(more: int) -> None:
 def _work(limits: PictureLimits, come: IO[bytes], back: IO[bytes]) -> None:
     """Answer until the other process closes the pipe."""
     while len(head := come.read(LENGTH.size)) == LENGTH.size:
-        header, pixels = _response(_exactly(come, *LENGTH.unpack(head)), limits)
+        data = _exactly(come, *LENGTH.unpack(head))
+        _limit_time(limits.seconds)
+        header, pixels = _response(data, limits)
+        _limit_time(0)
         back.write(json.dumps(header).encode() + b"\n" + pixels)
         back.flush()
 
@@ -242,6 +258,9 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
     given = json.loads(sys.argv[1])
     limits = PictureLimits(**{**given, "formats": tuple(given["formats"])})
+    with suppress(AttributeError):  # on Windows
+        os.nice(limits.nice)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends it, in the middle of a decoder too
     known_formats(limits.formats)  # loads Pillow's plugins
     _limit_memory(limits.memory)
     back.write(READY)

@@ -76,7 +76,10 @@ def serve_command(  # noqa: PLR0913 - every option of the command is a parameter
     megapixels: Annotated[
         int, typer.Option(min=1, help="Maximum size of an uploaded picture.")
     ] = 40,
-    queue: Annotated[int, typer.Option(min=1, help="Maximum number of pictures waiting.")] = 32,
+    queue: Annotated[
+        int,
+        typer.Option(min=1, help="Maximum number of pictures waiting, half of them of one client."),
+    ] = 64,
     batch: ImageBatch = 16,
     device: Device = None,
 ) -> None:

@@ -32,6 +32,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from kinspace.evaluation.thresholds import RATES
 from kinspace.inference.model import EmbeddingModel
 from kinspace.server import openapi, queries
+from kinspace.server.connections import client_address
 from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.metrics import TEXT_FORMAT, MetricsMiddleware
@@ -123,13 +124,18 @@ def _route_with_queue_check(service: Service) -> type[APIRoute]:
             handle = super().get_route_handler()
 
             async def handle_unless_full(request: Request) -> Response:
-                if service.queue.slots_in_use >= service.settings.queue_size:
+                if service.queue.is_full(_address_of(request)):
                     raise queue_full_error()
                 return await handle(request)
 
             return handle_unless_full
 
     return Route
+
+
+def _address_of(request: Request) -> str:
+    """The client's address, for its share of the queue and of the decoders."""
+    return "local" if request.client is None else client_address(request.client.host)
 
 
 def _add_search_routes(app: FastAPI, service: Service) -> None:
@@ -139,6 +145,7 @@ def _add_search_routes(app: FastAPI, service: Service) -> None:
 
     @uploads.post("/api/search", responses=openapi.json_response(openapi.SearchResult))
     async def search(
+        request: Request,
         picture: Picture,
         k: Annotated[int, Form(description=K_HELP, json_schema_extra=K_RANGE)] = 10,
         filter: Annotated[str, Form(description=FILTER_HELP)] = "",  # noqa: A002
@@ -150,13 +157,17 @@ def _add_search_routes(app: FastAPI, service: Service) -> None:
         k, where = service.parse_query(k, filter)
         service.check_strangers(strangers)
         return await service.respond_to_picture(
-            picture, lambda vector: queries.search(service.model, vector, k, where, strangers)
+            picture,
+            _address_of(request),
+            lambda vector: queries.search(service.model, vector, k, where, strangers),
         )
 
     @uploads.post("/api/encode", responses=openapi.json_response(openapi.Embedding))
-    async def encode(picture: Picture) -> Any:
+    async def encode(request: Request, picture: Picture) -> Any:
         """The embedding of an uploaded picture, of length 1."""
-        return await service.respond_to_picture(picture, lambda vector: {"vector": vector.tolist()})
+        return await service.respond_to_picture(
+            picture, _address_of(request), lambda vector: {"vector": vector.tolist()}
+        )
 
     app.include_router(uploads)
 
@@ -230,11 +241,12 @@ def _add_change_routes(app: FastAPI, service: Service) -> None:
 
     @changes.post("/api/pictures")
     async def add_picture(
+        request: Request,
         picture: Picture,
         class_name: Annotated[str, Form(alias="class", description=CLASS_HELP)] = "",
     ) -> Any:
         """Add an uploaded picture to the gallery, with --edit: it is kept in the run folder."""
-        return await service.add_picture(picture, class_name)
+        return await service.add_picture(picture, class_name, _address_of(request))
 
     @changes.post("/api/labels")
     async def relabel(

@@ -7,6 +7,7 @@ batch.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -38,7 +39,8 @@ class BatchQueue:
     """A model and the thread that runs it.
 
     embed: maps inputs (batch, ...) to vectors (batch, dim). batch_size: at most. slots: the number
-    of requests at one time. on_batch: called with the size of each batch that was run.
+    of requests at one time; an address has half of those that the others leave, so that there is
+    always one for the next address. on_batch: called with the size of each batch that was run.
 
     >>> queue = BatchQueue(lambda inputs: 2 * inputs, batch_size=4, slots=1)
     >>> with queue.slot():
@@ -61,28 +63,34 @@ class BatchQueue:
         # torch's threads wait for each other: without a core for the requests, each request would
         # hold up one of them and so all
         self._threads = max(1, min(torch.get_num_threads(), cpu_count() - 1))
-        self._free = threading.BoundedSemaphore(slots)
+        self._slots = slots
+        self._of_address: Counter[str] = Counter()
         self._inputs: SimpleQueue[tuple[Tensor, Future[Vector]] | None] = SimpleQueue()
         self.slots_in_use = 0
         self._lock = threading.Lock()
         self._worker = threading.Thread(target=self._work, name="kinspace-model", daemon=True)
         self._worker.start()
 
+    def is_full(self, address: str = "") -> bool:
+        """Whether there is no slot for another request of this address."""
+        return self._of_address[address] >= self._slots - self.slots_in_use
+
     @contextmanager
-    def slot(self) -> Iterator[None]:
+    def slot(self, address: str = "") -> Iterator[None]:
         """Hold a slot for a request; raises `QueueFull` at once if there is none."""
-        if not self._free.acquire(blocking=False):
-            raise QueueFull
-        self._add_in_use(1)
+        with self._lock:
+            if self.is_full(address):
+                raise QueueFull
+            self._of_address[address] += 1
+            self.slots_in_use += 1
         try:
             yield
         finally:
-            self._add_in_use(-1)
-            self._free.release()
-
-    def _add_in_use(self, change: int) -> None:
-        with self._lock:
-            self.slots_in_use += change
+            with self._lock:
+                self.slots_in_use -= 1
+                self._of_address[address] -= 1
+                if not self._of_address[address]:
+                    del self._of_address[address]
 
     def submit(self, inputs: Tensor) -> Future[Vector]:
         """The future vector of one input."""

@@ -9,15 +9,34 @@ and its answer, takes longer than a request may. What is refused has the form of
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from kinspace.server.server_settings import ServerSettings
 
-__all__ = ["limited_protocol"]
+__all__ = ["client_address", "limited_protocol"]
 
 PHRASES = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}
+
+
+def client_address(host: str) -> str:
+    """The address that limits count by: of IPv6 the network, since one client has all of it.
+
+    >>> client_address("192.0.2.7"), client_address("::ffff:192.0.2.7")
+    ('192.0.2.7', '192.0.2.7')
+    >>> client_address("2001:db8::1:2")
+    '2001:db8::/64'
+    """
+    with suppress(ValueError):  # of a socket file
+        address = ipaddress.ip_address(host)
+        if isinstance(address, ipaddress.IPv6Address):
+            if address.ipv4_mapped is not None:
+                return str(address.ipv4_mapped)
+            return str(ipaddress.ip_network((int(address), 64), strict=False))
+    return host
 
 
 def limited_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
@@ -42,7 +61,7 @@ def limited_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             peer = transport.get_extra_info("peername")
-            self.address = str(peer[0]) if peer else "local"
+            self.address = client_address(str(peer[0])) if peer else "local"
             of_address[self.address] += 1
             if of_address[self.address] > settings.connections_per_address:
                 self.refuse(503, "busy: too many connections of this address; try again")

@@ -21,11 +21,13 @@ class ServerSettings:
     name of its own (DNS rebinding). max_upload_bytes, max_pixels: of one picture. read_timeout:
     seconds without data from a client before its upload is refused; header_timeout, body_timeout,
     request_timeout: seconds for the headers, for the whole body, and for a request with its answer;
-    decode_timeout, decode_memory: seconds and bytes for a picture to be decoded in, by one of
-    `decoders` processes. connections, connections_per_address: open at one time; behind a proxy all
-    are of one address. queue_size: pictures processed at one time; the next one is refused with
-    503. batch_size: pictures through the model at a time. max_neighbors: that a request may ask
-    for. editable: whether clients may add pictures to the gallery and change their classes.
+    decode_timeout, decode_memory: seconds of a core and bytes to decode a picture. decoders:
+    processes for pictures of usual size; large ones go to one more. connections,
+    connections_per_address: open at one time; behind a proxy all are of one address. queue_size:
+    pictures processed at one time, of one address at most half of what the others leave; the next
+    one is refused with 503. batch_size: pictures through the model at a time. max_neighbors: that a
+    request may ask for. editable: whether clients may add pictures to the gallery and change their
+    classes.
 
     >>> ServerSettings(queue_size=0)
     Traceback (most recent call last):
@@ -45,7 +47,7 @@ class ServerSettings:
     decoders: int = 2
     connections: int = 256
     connections_per_address: int = 64
-    queue_size: int = 32
+    queue_size: int = 64
     batch_size: int = 16
     max_neighbors: int = 100
     editable: bool = False

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kinspace._core.device import cpu_count
-from kinspace._core.picture_process import PictureProcess, RefusedPicture
+from kinspace._core.picture_process import RefusedPicture
 from kinspace.inference.inputs import network_input
 from kinspace.inference.model import EmbeddingModel
 from kinspace.search import Where
@@ -30,6 +28,7 @@ from kinspace.server.gallery_changes import GalleryChanges, class_name_of
 from kinspace.server.gallery_map import GalleryMap
 from kinspace.server.gallery_thumbnails import Thumbnails
 from kinspace.server.metrics import Metrics
+from kinspace.server.picture_decoders import PictureDecoders
 from kinspace.server.server_settings import ServerSettings
 from kinspace.server.upload_limits import check_size, picture_limits, refusal
 
@@ -61,16 +60,13 @@ class Service:
         self.workers = ThreadPoolExecutor(
             min(WORKERS, max(2, cpu_count())), "kinspace-request", use_one_core
         )
-        self.transform = model.transform
-        self._all_decoders: list[PictureProcess] = []
+        self.decoders: PictureDecoders | None = None
         if model.settings is not None:
             limits = picture_limits(settings, model.settings.resize, model.settings.fit)
-            self._all_decoders = [PictureProcess(limits) for _ in range(settings.decoders)]
-        self._free_decoders: SimpleQueue[PictureProcess] = SimpleQueue()
-        for decoder in self._all_decoders:
-            self._free_decoders.put(decoder)
-        # a thread for each of them: slow pictures hold up no search
-        self.decoding = ThreadPoolExecutor(settings.decoders, "kinspace-decode", use_one_core)
+            # the transform leaves a square as it is, and does the rest
+            self.decoders = PictureDecoders(
+                limits, settings.decoders, lambda square: network_input(square, model.transform)
+            )
         len(model.index)  # builds the index before several threads search it
         self.changes = GalleryChanges(model)
         self._reading = threading.Lock()
@@ -99,7 +95,7 @@ class Service:
         name = "" if labels is None else self.model.table.class_name(int(labels[row]))
         return {"row": row, "id": picture_id, "class": name}
 
-    async def add_picture(self, upload: UploadFile, class_name: str) -> Response:
+    async def add_picture(self, upload: UploadFile, class_name: str, address: str) -> Response:
         """Add an uploaded picture to the gallery, under a class that may be new."""
         self._require_editable()
         if self.model.table.labels is not None:
@@ -107,9 +103,9 @@ class Service:
         elif class_name:
             raise HTTPException(400, "class: expected none for a gallery without classes, got one")
         data = await upload.read()
-        await upload.seek(0)
         return await self.respond_to_picture(  # which has decoded it before anything is kept
             upload,
+            address,
             lambda vector: self._after_change(self.changes.add(data, vector, class_name)),
         )
 
@@ -138,16 +134,18 @@ class Service:
         return self.model.embed_inputs(inputs)
 
     async def respond_to_picture(
-        self, upload: UploadFile, answer: Callable[[NDArray[np.float32]], Any]
+        self, upload: UploadFile, address: str, answer: Callable[[NDArray[np.float32]], Any]
     ) -> Response:
-        """The JSON of answer(vector) for an uploaded picture; 503 at once if the queue is full."""
-        if self.model.settings is None:
+        """The JSON of answer(vector) for an uploaded picture; 503 at once if the queue is full.
+
+        address: of the client, whose share of the queue and of the decoders this takes.
+        """
+        if self.decoders is None:
             raise HTTPException(400, "picture: this model was trained on tensors, not on pictures")
         try:
-            with self.queue.slot():
-                data = await upload.read()
-                check_size(data, self.settings)
-                inputs = await in_thread(self.decoding, lambda: self.decoded(data))
+            with self.queue.slot(address):
+                check_size(upload.size or 0, self.settings)
+                inputs = await self.decoders.decode(upload.file, address)
                 vector = await asyncio.wrap_future(self.queue.submit(inputs))
                 return await self.respond(lambda: answer(vector))
         except RefusedPicture as refused:
@@ -157,28 +155,8 @@ class Service:
 
     def start(self) -> None:
         """Start the processes that decode pictures: the first upload need not wait for them."""
-        for _ in self._all_decoders:
-            self.decoding.submit(self._start_decoder)
-
-    def _start_decoder(self) -> None:
-        with self._decoder() as decoder:
-            decoder.start()
-
-    @contextmanager
-    def _decoder(self) -> Iterator[PictureProcess]:
-        """A process that is free: there are as many as threads that ask for one."""
-        decoder = self._free_decoders.get()
-        try:
-            yield decoder
-        finally:
-            self._free_decoders.put(decoder)
-
-    def decoded(self, data: bytes) -> Tensor:
-        """The network's input for an uploaded file; raises a RefusedPicture."""
-        with self._decoder() as decoder:
-            square = decoder.square(data)
-        # the transform leaves a square as it is, and does the rest
-        return network_input(square, self.transform)
+        if self.decoders is not None:
+            self.decoders.start()
 
     async def respond(self, answer: Callable[[], Any]) -> Response:
         """The JSON of answer(), computed by a worker thread."""
@@ -189,11 +167,8 @@ class Service:
         """Stop the threads and processes."""
         self.queue.close()
         self.workers.shutdown()
-        for decoder in self._all_decoders:
-            decoder.end()
-        self.decoding.shutdown(cancel_futures=True)
-        for decoder in self._all_decoders:
-            decoder.close()
+        if self.decoders is not None:
+            self.decoders.close()
 
     def parse_query(self, k: int, text: str) -> tuple[int, Where | None]:
         """Checked number of neighbors and filter; raises an HTTPException if invalid."""

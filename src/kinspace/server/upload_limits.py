@@ -17,16 +17,16 @@ FORMAT_NAMES = "JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF"
 FORM_BYTES = 4096  # of a form around its file
 
 
-def check_size(data: bytes, settings: ServerSettings) -> None:
-    """Raise an HTTPException for an upload of no bytes or too many.
+def check_size(size: int, settings: ServerSettings) -> None:
+    """Raise an HTTPException for an upload of so many bytes, if they are none or too many.
 
-    >>> check_size(b"", ServerSettings())
+    >>> check_size(0, ServerSettings())
     Traceback (most recent call last):
     starlette.exceptions.HTTPException: 400: picture: expected a picture, got an empty file
     """
-    if not data:
+    if not size:
         raise HTTPException(400, "picture: expected a picture, got an empty file")
-    if len(data) > settings.max_upload_bytes:
+    if size > settings.max_upload_bytes:
         raise HTTPException(413, _too_large_text(settings))
 
 
