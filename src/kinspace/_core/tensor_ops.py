@@ -25,6 +25,7 @@ __all__ = [
     "log_sum_exp",
     "or_one",
     "reduce",
+    "reduce_hinges",
     "upcast_half",
     "zero_with_grad",
 ]
@@ -115,6 +116,28 @@ def reduce(
     if count is None:
         return terms.mean()
     return terms.sum() / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
+
+
+def reduce_hinges(
+    values: Tensor, reduction: str, *, used: Tensor | None = None, weights: Tensor | None = None
+) -> Tensor:
+    """The sum of the hinges max(0, value), their "mean", or "mean_active" over those above 0.
+
+    used: a mask of the values that count; weights: what each hinge is multiplied by, and the means
+    divide by the sum of.
+
+    >>> import torch
+    >>> values = torch.tensor([3.0, -1.0, 1.0])
+    >>> reduce_hinges(values, "mean"), reduce_hinges(values, "mean_active")
+    (tensor(1.3333), tensor(2.))
+    """
+    used = torch.ones_like(values, dtype=torch.bool) if used is None else used
+    hinges = values.relu().masked_fill(~used, 0.0)
+    if reduction == "mean_active":
+        used = used & (hinges > 0)
+    if weights is not None:
+        hinges, used = weights * hinges, weights * used
+    return hinges.sum() if reduction == "sum" else hinges.sum() / or_one(used.sum())
 
 
 def or_one(totals: Tensor) -> Tensor:

@@ -214,17 +214,17 @@ def _rows(x: Tensor, index: Tensor) -> Tensor:
     return rows.view(*index.shape, x.shape[1])
 
 
-def checked_groups(groups: int | Sequence[int]) -> int | tuple[int, ...]:
+def checked_groups(name: str, groups: int | Sequence[int]) -> int | tuple[int, ...]:
     """A number of groups of dimensions, or the size of each.
 
-    >>> checked_groups(3), checked_groups([96, 160, 256])
+    >>> checked_groups("groups", 3), checked_groups("groups", [96, 160, 256])
     (3, (96, 160, 256))
     """
     if isinstance(groups, (list, tuple)) and groups:
-        return tuple(checks.integer("groups", size, at_least=1) for size in groups)
+        return tuple(checks.integer(name, size, at_least=1) for size in groups)
     if isinstance(groups, Integral):
-        return checks.integer("groups", groups, at_least=1)
-    raise ValueError(f"groups: expected a number of groups or a list of sizes, got {groups!r}")
+        return checks.integer(name, groups, at_least=1)
+    raise ValueError(f"{name}: expected a number of groups or a list of sizes, got {groups!r}")
 
 
 def group_sizes(groups: int | Sequence[int], dim: int) -> list[int]:
@@ -236,7 +236,7 @@ def group_sizes(groups: int | Sequence[int], dim: int) -> list[int]:
     >>> group_sizes(3, 8), group_sizes(3, 2), group_sizes([2, 6], 8)
     ([3, 3, 2], [1, 1], [2, 6])
     """
-    groups = checked_groups(groups)
+    groups = checked_groups("groups", groups)
     if isinstance(groups, int):
         groups = min(groups, dim)
         return [dim // groups + (place < dim % groups) for place in range(groups)]

@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_labels, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log1p_sum_exp, reduce
 from kinspace._core.vectors import norms, unit
@@ -44,6 +44,12 @@ MARGINS = ("clipped", "printed")
 
 
 @takes_samples
+@takes_options(
+    beta=checks.at_least(0),
+    norm_weight=checks.at_least(0),
+    margin=checks.one_of(MARGINS),
+    reduction=checks.one_of(REDUCTIONS),
+)
 def almn_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -64,8 +70,6 @@ def almn_loss(
     """
     centers = checks.matching_rows("centers", centers, embeddings)
     labels = checks.labels(embeddings, labels, len(centers))
-    checks.number("norm_weight", norm_weight, at_least=0)
-    checks.choice("reduction", reduction, REDUCTIONS)
     own = centers.detach()[labels]
     points = virtual_points(embeddings, labels, centers, beta=beta, margin=margin)
     positive = (points * own).sum(1)
@@ -85,6 +89,7 @@ def center_n_pair_terms(
 
 
 @full_precision
+@takes_options(beta=checks.at_least(0), margin=checks.one_of(MARGINS))
 def virtual_points(
     embeddings: Tensor,
     labels: Tensor,
@@ -105,8 +110,6 @@ def virtual_points(
     tensor([[ 0.4472,  1.3416],
             [-0.4472,  1.3416]])
     """
-    checks.number("beta", beta, at_least=0)
-    checks.choice("margin", margin, MARGINS)
     centers = checks.matching_rows("centers", centers, embeddings)
     labels = checks.labels(embeddings, labels, len(centers))
     own = centers.detach()[labels]
@@ -145,6 +148,7 @@ class ALMN(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -158,10 +162,9 @@ class ALMN(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.beta = checks.number("beta", beta, at_least=0)
-        self.norm_weight = checks.number("norm_weight", norm_weight, at_least=0)
-        self.margin = checks.choice("margin", margin, MARGINS)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self, almn_loss, beta=beta, norm_weight=norm_weight, margin=margin, reduction=reduction
+        )
         self.class_centers = ClassCenters(num_classes, dim, rate=rate)
 
     @property
@@ -175,12 +178,6 @@ class ALMN(nn.Module):
             embeddings,
             labels,
             self.class_centers(embeddings, labels),
-            beta=self.beta,
-            norm_weight=self.norm_weight,
-            margin=self.margin,
-            reduction=self.reduction,
+            **kept_options(self),
             **samples,
         )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "beta", "norm_weight", "margin", "reduction")

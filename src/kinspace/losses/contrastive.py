@@ -20,8 +20,8 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.distances import DISTANCES, distance_table, listed_distances
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import chosen_pairs, given_pairs, related
 from kinspace._core.samples import Anchors, Chosen, Labels, anchor_weights, takes_weights
 from kinspace._core.tensor_ops import or_one
@@ -32,6 +32,11 @@ REDUCTIONS = ("mean_each", "mean_active", "mean", "sum")
 
 
 @takes_weights
+@takes_options(
+    margin=checks.number,
+    reduction=checks.one_of(REDUCTIONS),
+    distance=checks.or_none(checks.one_of(DISTANCES)),
+)
 def contrastive_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -61,8 +66,6 @@ def contrastive_loss(  # noqa: PLR0913 (an option each)
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     weights = anchor_weights(samples)
     distance = distance or ("squared_euclidean" if squared else "euclidean")
-    checks.number("margin", margin)
-    checks.choice("reduction", reduction, REDUCTIONS)
     pairs = given_pairs(pairs, triplets, index)
     if pairs is not None:
         first, second, same = chosen_pairs(pairs, index)
@@ -107,6 +110,8 @@ class Contrastive(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    margin: float
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -117,22 +122,10 @@ class Contrastive(nn.Module):
         distance: str | None = None,
     ) -> None:
         super().__init__()
-        self.margin = checks.number("margin", margin)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
-        self.squared, self.distance = squared, distance
-        if distance is not None:
-            checks.choice("distance", distance, DISTANCES)
+        keep_options(
+            self, contrastive_loss, margin=margin, reduction=reduction, squared=squared,
+            distance=distance,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
-        return contrastive_loss(
-            embeddings,
-            labels,
-            margin=self.margin,
-            reduction=self.reduction,
-            squared=self.squared,
-            distance=self.distance,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "reduction", "squared", "distance")
+        return contrastive_loss(embeddings, labels, **kept_options(self), **inputs)

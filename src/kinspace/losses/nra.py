@@ -38,8 +38,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import compared
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
@@ -54,6 +54,12 @@ __all__ = ["NRA", "nra_loss", "rank_statistics"]
 
 
 @takes_samples
+@takes_options(
+    alpha=checks.at_least(1),
+    eps=checks.positive,
+    sharpness=checks.or_none(checks.positive),
+    reduction=checks.one_of(REDUCTIONS),
+)
 def nra_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -79,11 +85,6 @@ def nra_loss(  # noqa: PLR0913 (an option each)
     tensor(0.3463)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.number("alpha", alpha, at_least=1)
-    checks.positive("eps", eps)
-    checks.choice("reduction", reduction, REDUCTIONS)
-    if sharpness is not None:
-        checks.positive("sharpness", sharpness)
     neighbors, squares = _four_neighbors(embeddings, reference, index)
     itself = torch.arange(len(neighbors), device=neighbors.device)[:, None]
     distances = paired_distances(embeddings, itself.expand_as(neighbors), neighbors, reference)
@@ -184,6 +185,7 @@ class NRA(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -195,23 +197,10 @@ class NRA(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.alpha = checks.number("alpha", alpha, at_least=1)
-        self.eps = checks.positive("eps", eps)
-        self.detach_range = detach_range
-        self.sharpness = None if sharpness is None else checks.positive("sharpness", sharpness)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self, nra_loss, alpha=alpha, eps=eps, detach_range=detach_range, sharpness=sharpness,
+            reduction=reduction,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return nra_loss(
-            embeddings,
-            labels,
-            alpha=self.alpha,
-            eps=self.eps,
-            detach_range=self.detach_range,
-            sharpness=self.sharpness,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "alpha", "eps", "detach_range", "sharpness", "reduction")
+        return nra_loss(embeddings, labels, **kept_options(self), **inputs)

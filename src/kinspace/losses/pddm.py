@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import zero_with_grad
 from kinspace._core.vectors import unit
@@ -44,6 +44,9 @@ BLOCK = 2**22  # numbers in one layer of the pairs that are scored at a time
 
 
 @takes_samples
+@takes_options(
+    margin=checks.number, distance_margin=checks.number, distance_weight=checks.at_least(0)
+)
 def pddm_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -70,9 +73,6 @@ def pddm_loss(
     """
     labels = checks.labels(embeddings, labels)
     pairwise, joint = _checked_layers(pairwise, joint, embeddings)
-    checks.number("margin", margin)
-    checks.number("distance_margin", distance_margin)
-    checks.number("distance_weight", distance_weight, at_least=0)
     x, index = unit(embeddings), ClassIndex(labels)
     pairs = index.pairs
     if not len(pairs[0]):
@@ -143,6 +143,7 @@ class PDDM(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -156,9 +157,13 @@ class PDDM(nn.Module):
         super().__init__()
         dim = checks.integer("dim", dim, at_least=1)
         width = checks.integer("width", width, at_least=1)
-        self.margin = checks.number("margin", margin)
-        self.distance_margin = checks.number("distance_margin", distance_margin)
-        self.distance_weight = checks.number("distance_weight", distance_weight, at_least=0)
+        keep_options(
+            self,
+            pddm_loss,
+            margin=margin,
+            distance_margin=distance_margin,
+            distance_weight=distance_weight,
+        )
         # Biases 0, and scores that differ by about 1: of the size of the margin.
         pairwise, joint = torch.randn(2, width, dim + 1), torch.randn(width, 2 * width + 2)
         pairwise[..., -1] = 0
@@ -169,15 +174,5 @@ class PDDM(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return pddm_loss(
-            embeddings,
-            labels,
-            self.pairwise,
-            self.joint,
-            margin=self.margin,
-            distance_margin=self.distance_margin,
-            distance_weight=self.distance_weight,
-            **samples,
+            embeddings, labels, self.pairwise, self.joint, **kept_options(self), **samples
         )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "distance_margin", "distance_weight")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import options_repr
 from kinspace._core.samples import Anchors, anchor_weights, takes_labels
 from kinspace.losses.almn import MARGINS, virtual_points
 from kinspace.losses.class_centers import ClassCenters

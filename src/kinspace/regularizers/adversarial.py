@@ -36,14 +36,15 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision, zero_with_grad
-from kinspace._core.vectors import checked_groups, group_sizes, unit
+from kinspace._core.vectors import group_sizes, unit
 
 __all__ = ["Adversarial", "adversarial_penalty"]
 
 
 @full_precision
+@takes_options(weight_penalty=checks.at_least(0))
 def adversarial_penalty(
     embeddings: Tensor,
     hidden: Tensor,
@@ -66,7 +67,6 @@ def adversarial_penalty(
     tensor(-3.1000)
     """
     checks.vectors("embeddings", embeddings)
-    checks.number("weight_penalty", weight_penalty, at_least=0)
     sizes = group_sizes(groups, embeddings.shape[1])
     hidden, output = _checked_layers(hidden, output, sizes, embeddings.dtype)
     parts = sorted(embeddings.split(sizes, 1), key=lambda part: part.shape[1])
@@ -141,7 +141,6 @@ class Adversarial(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "embeddings"
 
     def __init__(
@@ -155,8 +154,7 @@ class Adversarial(nn.Module):
         super().__init__()
         dim = checks.integer("dim", dim, at_least=1)
         width = checks.integer("width", width, at_least=1)
-        self.groups = checked_groups(groups)
-        self.weight_penalty = checks.number("weight_penalty", weight_penalty, at_least=0)
+        keep_options(self, adversarial_penalty, groups=groups, weight_penalty=weight_penalty)
         sizes = group_sizes(groups, dim)
         hidden, output = (torch.randn(shape) for shape in _shapes(sizes, width))
         for layers in _regressors(hidden, output, sizes):
@@ -166,13 +164,7 @@ class Adversarial(nn.Module):
         self.hidden, self.output = nn.Parameter(hidden), nn.Parameter(output)
 
     def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
-        return adversarial_penalty(
-            embeddings,
-            self.hidden,
-            self.output,
-            groups=self.groups,
-            weight_penalty=self.weight_penalty,
-        )
+        return adversarial_penalty(embeddings, self.hidden, self.output, **kept_options(self))
 
     def extra_repr(self) -> str:
         width = self.hidden.shape[1]
