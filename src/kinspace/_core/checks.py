@@ -29,6 +29,7 @@ __all__ = [
     "first_few",
     "integer",
     "labels",
+    "layer",
     "lookup",
     "matching_centers",
     "matching_rows",
@@ -162,6 +163,22 @@ def class_vector(name: str, value: Tensor, num_classes: int | None = None) -> Te
     if num_classes is not None and len(value) != num_classes:
         raise ValueError(f"{name}: expected {num_classes} entries, one a class, got {len(value)}")
     return value
+
+
+def layer(name: str, value: Any, shape: tuple[int, ...], inputs: str, embeddings: Tensor) -> Tensor:
+    """The weights of a learnt layer, of the shape that its inputs ask for, in the batch's dtype.
+
+    >>> layer("bias", torch.zeros(3), (2,), "x", torch.zeros(2, 8))
+    Traceback (most recent call last):
+    ValueError: bias: expected floating point numbers of shape (2,) for x, got torch.float32 (3,)
+    """
+    fits = isinstance(value, Tensor) and value.shape == shape and value.is_floating_point()
+    if not fits:
+        came = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else value
+        raise ValueError(
+            f"{name}: expected floating point numbers of shape {shape} for {inputs}, got {came}"
+        )
+    return value.to(embeddings.dtype)  # type: ignore[no-any-return]
 
 
 def number(name: str, value: Any, *, at_least: float = -math.inf) -> Any:

@@ -22,6 +22,7 @@ __all__ = [
     "is_traced",
     "kth_largest",
     "log1p_sum_exp",
+    "log_mean_exp",
     "log_sum_exp",
     "or_one",
     "reduce",
@@ -173,6 +174,16 @@ def log_sum_exp(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     if mask is not None:
         logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return logits.logsumexp(-1)
+
+
+def log_mean_exp(logits: Tensor, mask: Tensor) -> Tensor:
+    """log(mean exp) over the entries of the mask; 0, with no gradient, over none.
+
+    >>> log_mean_exp(torch.tensor([[0.0, 0.0, 9.0]]), torch.tensor([[True, True, False]]))
+    tensor([0.])
+    """
+    counts = mask.sum(-1).clamp(min=1).to(logits.dtype)
+    return (log_sum_exp(logits, mask) - counts.log()).masked_fill(~mask.any(-1), 0.0)
 
 
 def log1p_sum_exp(logits: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -33,7 +33,7 @@ from kinspace._core.class_index import ClassIndex
 from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Labels, Samples, takes_samples
 from kinspace._core.tensor_ops import zero_with_grad
-from kinspace._core.vectors import checked_groups, fill_diagonal, group_sizes, unit
+from kinspace._core.vectors import Groups, checked_groups, fill_diagonal, group_sizes, unit
 
 __all__ = ["BIER", "bier_loss"]
 
@@ -46,7 +46,7 @@ def bier_loss(
     embeddings: Tensor,
     labels: Labels,
     *,
-    groups: int | tuple[int, ...] = 3,
+    groups: Groups = 3,
     scale: float = 2.0,
     margin: float = 0.5,
     cost: float = 25.0,
@@ -94,7 +94,7 @@ class BIER(nn.Module):
     def __init__(
         self,
         *,
-        groups: int | tuple[int, ...] = 3,
+        groups: Groups = 3,
         scale: float = 2.0,
         margin: float = 0.5,
         cost: float = 25.0,

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Unpack
 
+import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
@@ -79,21 +80,22 @@ def contrastive_loss(  # noqa: PLR0913 (an option each)
         weights = None if weights is None else weights[:, None]
         if index.grades is not None:
             pulled, pushed = index.grades, index.opposites
-    pull = near.masked_fill(pulled == 0, 0.0)
-    push = (margin - distances).relu().masked_fill(pushed == 0, 0.0)
-    total = _reduced(pull, push, _times(pulled, weights), _times(pushed, weights), reduction)
+    if weights is not None:
+        pulled, pushed = pulled * weights, pushed * weights
+    pull, push = _counted(near, pulled), _counted((margin - distances).relu(), pushed)
+    total = _reduced(pull, push, pulled, pushed, reduction)
     # each pair is there twice, where a batch is compared to itself
     return total / 2 if reduction == "sum" and reference is None and pairs is None else total
 
 
-def _times(counts: Tensor, weights: Tensor | None) -> Tensor:
-    return counts if weights is None else counts * weights
+def _counted(terms: Tensor, counts: Tensor) -> Tensor:
+    """Each term as often as it counts: a mask, or numbers."""
+    if counts.dtype == torch.bool:
+        return torch.where(counts, terms, 0.0)
+    return counts * terms.masked_fill(counts == 0, 0.0)
 
 
 def _reduced(pull: Tensor, push: Tensor, pulled: Tensor, pushed: Tensor, reduction: str) -> Tensor:
-    """pulled, pushed: how often each term counts, as a mask or a weight."""
-    if pulled.is_floating_point():
-        pull, push = pulled * pull, pushed * push
     if reduction == "mean_active":
         pulled, pushed = pulled * (pull > 0), pushed * (push > 0)
     if reduction in ("mean_active", "mean_each"):

@@ -107,10 +107,5 @@ class FixedMargin(nn.Module):
 
     @takes_labels
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return fixed_margin_loss(
-            embeddings,
-            labels,
-            self.class_centers(embeddings, labels),
-            **kept_options(self),
-            **samples,
-        )
+        centers = self.class_centers(embeddings, labels)
+        return fixed_margin_loss(embeddings, labels, centers, **kept_options(self), **samples)

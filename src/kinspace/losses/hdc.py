@@ -32,7 +32,7 @@ from kinspace._core.class_index import ClassIndex
 from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Labels, Samples, takes_samples
 from kinspace._core.tensor_ops import kth_largest, zero_with_grad
-from kinspace._core.vectors import checked_groups, group_sizes, squared_distances, unit
+from kinspace._core.vectors import Groups, checked_groups, group_sizes, squared_distances, unit
 
 __all__ = ["HDC", "hdc_loss"]
 
@@ -45,7 +45,7 @@ def hdc_loss(
     embeddings: Tensor,
     labels: Labels,
     *,
-    groups: int | tuple[int, ...] = 3,
+    groups: Groups = 3,
     shares: tuple[float, ...] = (1.0, 0.5, 0.2),
     margin: float = 1.0,
     **samples: Unpack[Samples],
@@ -112,7 +112,7 @@ class HDC(nn.Module):
     def __init__(
         self,
         *,
-        groups: int | tuple[int, ...] = 3,
+        groups: Groups = 3,
         shares: tuple[float, ...] = (1.0, 0.5, 0.2),
         margin: float = 1.0,
     ) -> None:

@@ -10,14 +10,11 @@
   that have both. Hermans et al. 2017.
 - "disjoint": a third of the batch as anchors, no sample in two triplets; mean over these. How
   triplets were drawn one by one, as what Magnet and others compare themselves with.
-
 - a miner: any function of embeddings and labels that returns triplets (T, 3) or pairs (P, 2), such
   as those of `kinspace.miners`; or given `triplets` or `pairs`, which make all triplets of a same
   and a different pair with one anchor; reduced like "all".
 
-DML-DA paper Eq. 3.
-
-The sum over all triplets takes no table of triplets: `kinspace.losses.all_triplets`.
+DML-DA paper Eq. 3. The sum over all triplets takes no table of them (`all_triplets.py`).
 """
 
 from __future__ import annotations
@@ -93,6 +90,7 @@ def triplet_loss(  # noqa: PLR0913 (an option each)
     Triplets (0, 1, 2) and (1, 0, 2) have 1 - 9 + 1 < 0 and 1 - 4 + 1 < 0; with margin 4 the
     second gives 1 - 4 + 4 = 1 and the first 0.
 
+    >>> import torch
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> triplet_loss(x, torch.tensor([0, 0, 1]), margin=4.0)
     tensor(0.5000)

@@ -22,16 +22,14 @@ from torch import Tensor, nn
 from kinspace._core import checks
 from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision
-from kinspace._core.vectors import checked_groups, group_sizes, stack_groups, unit
+from kinspace._core.vectors import Groups, checked_groups, group_sizes, stack_groups, unit
 
 __all__ = ["Divergence", "divergence"]
 
 
 @full_precision
 @takes_options(groups=checked_groups, margin=checks.number)
-def divergence(
-    embeddings: Tensor, *, groups: int | tuple[int, ...] = 8, margin: float = 1.0
-) -> Tensor:
+def divergence(embeddings: Tensor, *, groups: Groups = 8, margin: float = 1.0) -> Tensor:
     """Divergence of the subembeddings (module docstring).
 
     Two groups at a squared distance of 2 - 2 * 0.6:
@@ -59,7 +57,7 @@ class Divergence(nn.Module):
     takes = "embeddings"
     extra_repr = options_repr
 
-    def __init__(self, *, groups: int | tuple[int, ...] = 8, margin: float = 1.0) -> None:
+    def __init__(self, *, groups: Groups = 8, margin: float = 1.0) -> None:
         super().__init__()
         keep_options(self, divergence, groups=groups, margin=margin)
 

@@ -69,10 +69,9 @@ def log_exp_spread(
         raise ValueError("sharpness: expected a number other than 0 with a margin, got 0")
     if len(centers) == 1:
         return zero_with_grad(centers)
-    cosines = _cosines(centers)
     if margin is None:
-        return log_exp_mean(cosines, sharpness).mean()
-    return log1p_sum_exp((cosines - margin) * sharpness).mean() / sharpness
+        return log_exp_mean(_cosines(centers), sharpness).mean()
+    return log1p_sum_exp((_cosines(centers) - margin) * sharpness).mean() / sharpness
 
 
 @full_precision
