@@ -8,7 +8,7 @@ import loops
 from batches import NUM_CLASSES, Batch, random_batch
 from gradients import disagreement, evaluate
 from kinspace.losses import HierarchicalTriplet, hierarchical_triplet_loss, triplet_loss
-from kinspace.losses.hierarchical_triplet import _best_chains
+from kinspace.losses.single_linkage import joining_heights
 
 DIM = 4
 
@@ -45,9 +45,9 @@ def test_a_chain_of_near_classes_is_one_node() -> None:
 def test_chains_through_a_block_of_classes_are_those_through_one_after_another(size: int) -> None:
     steps = torch.rand(size, size, generator=torch.Generator().manual_seed(size))
     steps = steps + steps.T
-    expected = _best_chains(steps, 1)
+    expected = joining_heights(steps, 1)
     for block in (2, 7, 32):
-        assert torch.equal(_best_chains(steps, block), expected)
+        assert torch.equal(joining_heights(steps, block), expected)
 
 
 def statistics(centers: Tensor) -> tuple[Tensor, Tensor]:

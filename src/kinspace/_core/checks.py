@@ -7,8 +7,9 @@ there.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -19,26 +20,32 @@ from torch import Tensor
 from kinspace._core.tensor_ops import is_traced
 
 __all__ = [
+    "Check",
     "Number",
+    "at_least",
     "brief",
     "choice",
     "class_vector",
     "first_few",
     "integer",
     "labels",
+    "layer",
     "lookup",
     "matching_centers",
     "matching_rows",
     "number",
-    "options_repr",
+    "one_of",
+    "or_none",
     "paired_rows",
     "plural",
     "positive",
     "vectors",
+    "whole",
 ]
 
 LIKE = 0.05  # what another suggestion may be less alike than the first
 Value = TypeVar("Value")
+Check = Callable[[str, Any], Any]  # of an option's name and value; returns the value or raises
 Number = float | Tensor  # an option: a number, or a 0-d tensor that may be learned
 
 
@@ -158,6 +165,22 @@ def class_vector(name: str, value: Tensor, num_classes: int | None = None) -> Te
     return value
 
 
+def layer(name: str, value: Any, shape: tuple[int, ...], inputs: str, embeddings: Tensor) -> Tensor:
+    """The weights of a learnt layer, of the shape that its inputs ask for, in the batch's dtype.
+
+    >>> layer("bias", torch.zeros(3), (2,), "x", torch.zeros(2, 8))
+    Traceback (most recent call last):
+    ValueError: bias: expected floating point numbers of shape (2,) for x, got torch.float32 (3,)
+    """
+    fits = isinstance(value, Tensor) and value.shape == shape and value.is_floating_point()
+    if not fits:
+        came = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else value
+        raise ValueError(
+            f"{name}: expected floating point numbers of shape {shape} for {inputs}, got {came}"
+        )
+    return value.to(embeddings.dtype)  # type: ignore[no-any-return]
+
+
 def number(name: str, value: Any, *, at_least: float = -math.inf) -> Any:
     """A finite number, not below `at_least`: of Python, of NumPy, or a 0-d tensor.
 
@@ -219,6 +242,34 @@ def choice(name: str, value: str, allowed: Iterable[str]) -> str:
     return value
 
 
+def at_least(least: float) -> Check:
+    """The check of a `number` not below this one.
+
+    >>> at_least(1)("alpha", 0.5)
+    Traceback (most recent call last):
+    ValueError: alpha: expected at least 1, got 0.5
+    """
+    return functools.partial(number, at_least=least)
+
+
+def whole(least: int) -> Check:
+    """The check of an `integer` not below this one."""
+    return functools.partial(integer, at_least=least)
+
+
+def one_of(words: Iterable[str]) -> Check:
+    """The check of a `choice` among these words."""
+    return functools.partial(choice, allowed=words)
+
+
+def or_none(check: Check) -> Check:
+    """The check of an option that may be left out.
+
+    >>> or_none(positive)("sharpness", None)
+    """
+    return lambda name, value: None if value is None else check(name, value)
+
+
 def lookup(kind: str, name: str, registry: Mapping[str, Value]) -> Value:
     """What a registry has under a name.
 
@@ -258,16 +309,6 @@ def or_list(words: Sequence[str]) -> str:
     """
     *most, last = map(repr, words)
     return f"{', '.join(most)} or {last}" if most else last
-
-
-def options_repr(module: object, *names: str) -> str:
-    """The options of a module for its `extra_repr`.
-
-    >>> from types import SimpleNamespace
-    >>> options_repr(SimpleNamespace(margin=0.2, scale=torch.tensor(2.0)), "margin", "scale")
-    'margin=0.2, scale=2.0'
-    """
-    return ", ".join(f"{name}={_plain(getattr(module, name))!r}" for name in names)
 
 
 def _plain(value: object) -> object:

@@ -22,9 +22,11 @@ __all__ = [
     "is_traced",
     "kth_largest",
     "log1p_sum_exp",
+    "log_mean_exp",
     "log_sum_exp",
     "or_one",
     "reduce",
+    "reduce_hinges",
     "upcast_half",
     "zero_with_grad",
 ]
@@ -117,6 +119,28 @@ def reduce(
     return terms.sum() / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
 
 
+def reduce_hinges(
+    values: Tensor, reduction: str, *, used: Tensor | None = None, weights: Tensor | None = None
+) -> Tensor:
+    """The sum of the hinges max(0, value), their "mean", or "mean_active" over those above 0.
+
+    used: a mask of the values that count; weights: what each hinge is multiplied by, and the means
+    divide by the sum of.
+
+    >>> import torch
+    >>> values = torch.tensor([3.0, -1.0, 1.0])
+    >>> reduce_hinges(values, "mean"), reduce_hinges(values, "mean_active")
+    (tensor(1.3333), tensor(2.))
+    """
+    used = torch.ones_like(values, dtype=torch.bool) if used is None else used
+    hinges = values.relu().masked_fill(~used, 0.0)
+    if reduction == "mean_active":
+        used = used & (hinges > 0)
+    if weights is not None:
+        hinges, used = weights * hinges, weights * used
+    return hinges.sum() if reduction == "sum" else hinges.sum() / or_one(used.sum())
+
+
 def or_one(totals: Tensor) -> Tensor:
     """Sums of weights to divide by: 1 where they are 0.
 
@@ -150,6 +174,16 @@ def log_sum_exp(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     if mask is not None:
         logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return logits.logsumexp(-1)
+
+
+def log_mean_exp(logits: Tensor, mask: Tensor) -> Tensor:
+    """log(mean exp) over the entries of the mask; 0, with no gradient, over none.
+
+    >>> log_mean_exp(torch.tensor([[0.0, 0.0, 9.0]]), torch.tensor([[True, True, False]]))
+    tensor([0.])
+    """
+    counts = mask.sum(-1).clamp(min=1).to(logits.dtype)
+    return (log_sum_exp(logits, mask) - counts.log()).masked_fill(~mask.any(-1), 0.0)
 
 
 def log1p_sum_exp(logits: Tensor, mask: Tensor | None = None) -> Tensor:

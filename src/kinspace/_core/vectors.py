@@ -29,11 +29,13 @@ from kinspace._core.tensor_ops import full_precision, is_traced
 from kinspace._kernels import accelerated
 
 __all__ = [
+    "Groups",
     "checked_groups",
     "cosines",
     "euclidean_distances",
     "fill_diagonal",
     "group_sizes",
+    "half_angles",
     "norms",
     "off_diagonal",
     "paired_distances",
@@ -48,6 +50,7 @@ __all__ = [
 # Share of ||x||^2 + ||y||^2 below which a squared distance is computed again: at the share the
 # product has a relative error of about 1e-6 (float32) and 1e-11 (float64).
 CLOSE = {torch.float32: 0.1, torch.float64: 1e-5}
+Groups = int | tuple[int, ...]  # of dimensions: how many, or the size of each
 FEW_NUMBERS = 2**15  # differences are simply made where all of them are no more numbers than this
 MANY_NUMBERS = 2**24  # with more numbers of close differences, float32 goes to float64 instead
 
@@ -143,6 +146,17 @@ def cosines(x: Tensor, y: Tensor | None = None) -> Tensor:
     return x @ (x if y is None else unit(y)).T
 
 
+def half_angles(x: Tensor, y: Tensor) -> Tensor:
+    """Half the angles of paired rows of length 1, (rows, 1); exact for small ones too.
+
+    An arc cosine is not: the cosine of a small angle is rounded to 1.
+
+    >>> half_angles(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
+    tensor([[0.7854]])
+    """
+    return torch.atan2(norms(x - y), norms(x + y))
+
+
 def fill_diagonal(matrix: Tensor, value: float) -> Tensor:
     """A matrix with another diagonal, which has no gradient.
 
@@ -173,7 +187,8 @@ def squared_distance_table(x: Tensor, y: Tensor, *, own: bool) -> Tensor:
     y_around = x_around if own else y - middle
     x_squares = x_around.square().sum(1)
     y_squares = x_squares if own else y_around.square().sum(1)
-    squares = torch.addmm(y_squares, -2 * x_around, y_around.T).add_(x_squares[:, None])
+    products = torch.addmm(y_squares, x_around, y_around.T, alpha=-2)
+    squares = products.add_(x_squares[:, None])
     rows, columns = _close_pairs(squares.detach(), x_squares, y_squares, own=own)
     if not len(rows):
         return squares
@@ -196,7 +211,8 @@ def _close_pairs(squares: Tensor, x_squares: Tensor, y_squares: Tensor, own: boo
     if own:
         squares.fill_diagonal_(math.inf)
     found = [torch.empty(0, dtype=torch.long, device=squares.device)] * 2
-    most = share * (x_squares.amax() + y_squares.amax())  # of any two rows
+    largest = x_squares.amax()
+    most = share * (largest + (largest if own else y_squares.amax()))  # of any two rows
     if not squares.amin() > most:  # or NaN; seldom: most batches have no close pair
         found = list((squares <= (share * x_squares)[:, None] + share * y_squares).nonzero().T)
     if own:
@@ -214,17 +230,17 @@ def _rows(x: Tensor, index: Tensor) -> Tensor:
     return rows.view(*index.shape, x.shape[1])
 
 
-def checked_groups(groups: int | Sequence[int]) -> int | tuple[int, ...]:
+def checked_groups(name: str, groups: int | Sequence[int]) -> Groups:
     """A number of groups of dimensions, or the size of each.
 
-    >>> checked_groups(3), checked_groups([96, 160, 256])
+    >>> checked_groups("groups", 3), checked_groups("groups", [96, 160, 256])
     (3, (96, 160, 256))
     """
     if isinstance(groups, (list, tuple)) and groups:
-        return tuple(checks.integer("groups", size, at_least=1) for size in groups)
+        return tuple(checks.integer(name, size, at_least=1) for size in groups)
     if isinstance(groups, Integral):
-        return checks.integer("groups", groups, at_least=1)
-    raise ValueError(f"groups: expected a number of groups or a list of sizes, got {groups!r}")
+        return checks.integer(name, groups, at_least=1)
+    raise ValueError(f"{name}: expected a number of groups or a list of sizes, got {groups!r}")
 
 
 def group_sizes(groups: int | Sequence[int], dim: int) -> list[int]:
@@ -236,7 +252,7 @@ def group_sizes(groups: int | Sequence[int], dim: int) -> list[int]:
     >>> group_sizes(3, 8), group_sizes(3, 2), group_sizes([2, 6], 8)
     ([3, 3, 2], [1, 1], [2, 6])
     """
-    groups = checked_groups(groups)
+    groups = checked_groups("groups", groups)
     if isinstance(groups, int):
         groups = min(groups, dim)
         return [dim // groups + (place < dim % groups) for place in range(groups)]

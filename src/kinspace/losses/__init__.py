@@ -22,7 +22,7 @@ from torch import nn
 
 from kinspace._core.distances import DISTANCES
 from kinspace.losses.adacos import AdaCos, adacos_loss
-from kinspace.losses.almn import ALMN, almn_loss, virtual_points
+from kinspace.losses.almn import ALMN, almn_loss
 from kinspace.losses.angular import Angular, angular_loss
 from kinspace.losses.arcface import ArcFace, arcface_loss
 from kinspace.losses.barlow_twins import BarlowTwins, barlow_twins_loss
@@ -52,11 +52,12 @@ from kinspace.losses.multi_similarity import MultiSimilarity, multi_similarity_l
 from kinspace.losses.n_pair import NPair, n_pair_loss
 from kinspace.losses.nca import NCA, nca_loss
 from kinspace.losses.ncm import NCM, ncm_loss
-from kinspace.losses.nra import NRA, nra_loss, rank_statistics
+from kinspace.losses.nra import NRA, nra_loss
 from kinspace.losses.nt_xent import NTXent, nt_xent_loss
 from kinspace.losses.pddm import PDDM, pddm_loss
 from kinspace.losses.proxy_anchor import ProxyAnchor, proxy_anchor_loss
 from kinspace.losses.proxy_nca import ProxyNCA, proxy_nca_loss
+from kinspace.losses.rank_extremes import rank_statistics
 from kinspace.losses.ranked_list import RankedList, ranked_list_loss
 from kinspace.losses.recall_surrogate import RecallSurrogate, recall_surrogate_loss
 from kinspace.losses.relational import (
@@ -81,7 +82,7 @@ from kinspace.losses.supcon import SupCon, supcon_loss
 from kinspace.losses.triplet import Triplet, triplet_loss
 from kinspace.losses.tuplet_margin import TupletMargin, tuplet_margin_loss
 from kinspace.losses.vicreg import VICReg, vicreg_loss
-from kinspace.losses.virtual_batch import VirtualPoints
+from kinspace.losses.virtual_points import VirtualPoints, virtual_points
 
 __all__ = [
     "ALMN",

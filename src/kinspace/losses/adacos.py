@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, anchor_weights, takes_labels, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace._core.vectors import cosines
@@ -33,6 +33,7 @@ __all__ = ["AdaCos", "adacos_loss", "next_scale"]
 
 
 @takes_samples
+@takes_options(reduction=checks.one_of(REDUCTIONS))
 def adacos_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -49,7 +50,6 @@ def adacos_loss(
     >>> adacos_loss(torch.eye(3), torch.arange(3), torch.eye(3), torch.tensor(1.0))
     tensor(0.6931)
     """
-    checks.choice("reduction", reduction, REDUCTIONS)
     return reduce(_terms_and_scale(embeddings, labels, weight, scale)[0], reduction)
 
 
@@ -89,12 +89,13 @@ class AdaCos(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     scale: Tensor
 
     def __init__(self, num_classes: int, dim: int, *, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, adacos_loss, reduction=reduction)
         self.weight = new_proxies(num_classes, dim)
         start = math.sqrt(2) * math.log(max(num_classes - 1, 2))
         self.register_buffer("scale", torch.tensor(start))
@@ -110,7 +111,4 @@ class AdaCos(nn.Module):
         terms, moved = _terms_and_scale(embeddings, labels, self.weight, before)
         if self.training:
             self.scale.copy_(moved)
-        return reduce(terms, self.reduction, weights=anchor_weights(samples))
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "reduction")
+        return reduce(terms, **kept_options(self), weights=anchor_weights(samples))

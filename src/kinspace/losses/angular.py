@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import compared
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, log1p_sum_exp, reduce
@@ -27,7 +27,15 @@ from kinspace._core.tensor_ops import REDUCTIONS, log1p_sum_exp, reduce
 __all__ = ["Angular", "angular_loss"]
 
 
+def _acute(name: str, degrees: Any) -> Any:
+    degrees = checks.positive(name, degrees)
+    if not isinstance(degrees, Tensor) and degrees >= 90:
+        raise ValueError(f"{name}: expected less than 90, got {degrees!r}")
+    return degrees
+
+
 @takes_samples
+@takes_options(degrees=_acute, reduction=checks.one_of(REDUCTIONS))
 def angular_loss(
     embeddings: Tensor,
     labels: Labels,
@@ -49,8 +57,6 @@ def angular_loss(
     tensor(0.0360)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.choice("reduction", reduction, REDUCTIONS)
-    degrees = _acute(degrees)
     radians = degrees * (math.pi / 180)
     tangent = (radians.tan() if isinstance(radians, Tensor) else math.tan(radians)) ** 2
     others = embeddings if reference is None else reference
@@ -62,13 +68,6 @@ def angular_loss(
     return reduce(terms.masked_fill(~paired, 0.0), reduction)
 
 
-def _acute(degrees: Any) -> Any:
-    degrees = checks.positive("degrees", degrees)
-    if not isinstance(degrees, Tensor) and degrees >= 90:
-        raise ValueError(f"degrees: expected less than 90, got {degrees!r}")
-    return degrees
-
-
 class Angular(nn.Module):
     """`angular_loss` as a module.
 
@@ -77,20 +76,11 @@ class Angular(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, degrees: float = 45.0, reduction: str = "mean") -> None:
         super().__init__()
-        self.degrees = _acute(degrees)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, angular_loss, degrees=degrees, reduction=reduction)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return angular_loss(
-            embeddings,
-            labels,
-            degrees=self.degrees,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "degrees", "reduction")
+        return angular_loss(embeddings, labels, **kept_options(self), **inputs)

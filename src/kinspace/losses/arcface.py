@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import norms, unit
@@ -31,6 +31,7 @@ __all__ = ["ArcFace", "arcface_loss", "cos_of_sum"]
 
 
 @takes_samples
+@takes_options(scale=checks.positive, margin=checks.number, reduction=checks.one_of(REDUCTIONS))
 def arcface_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -51,9 +52,6 @@ def arcface_loss(
     """
     weight = checks.matching_rows("weight", weight, embeddings)
     labels = checks.labels(embeddings, labels, len(weight))
-    checks.positive("scale", scale)
-    checks.number("margin", margin)
-    checks.choice("reduction", reduction, REDUCTIONS)
     x, weight = unit(embeddings), unit(weight)
     cosines = x @ weight.T  # (batch, classes)
     own = cos_of_sum(x, weight[labels], margin)
@@ -78,6 +76,7 @@ class ArcFace(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -89,9 +88,7 @@ class ArcFace(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.scale = checks.positive("scale", scale)
-        self.margin = checks.number("margin", margin)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, arcface_loss, scale=scale, margin=margin, reduction=reduction)
         self.weight = new_proxies(num_classes, dim)
 
     @property
@@ -100,15 +97,4 @@ class ArcFace(nn.Module):
         return self.weight
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return arcface_loss(
-            embeddings,
-            labels,
-            self.weight,
-            scale=self.scale,
-            margin=self.margin,
-            reduction=self.reduction,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "scale", "margin", "reduction")
+        return arcface_loss(embeddings, labels, self.weight, **kept_options(self), **samples)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import cosines, fill_diagonal
 
@@ -24,6 +24,7 @@ __all__ = ["BarlowTwins", "barlow_twins_loss"]
 
 
 @full_precision
+@takes_options(redundancy=checks.at_least(0))
 def barlow_twins_loss(first: Tensor, second: Tensor, *, redundancy: float = 5e-3) -> Tensor:
     """Barlow Twins loss (module docstring) of two views (batch, dim); w is the redundancy.
 
@@ -35,7 +36,6 @@ def barlow_twins_loss(first: Tensor, second: Tensor, *, redundancy: float = 5e-3
     tensor(0.0100)
     """
     second = checks.paired_rows("second", second, "first", first, same_columns=True)
-    checks.number("redundancy", redundancy, at_least=0)
     columns, others = (first - first.mean(0)).T, (second - second.mean(0)).T
     correlation = cosines(columns, others)  # (dim, dim)
     own = (1 - correlation.diagonal()).square().sum()
@@ -51,13 +51,11 @@ class BarlowTwins(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, redundancy: float = 5e-3) -> None:
         super().__init__()
-        self.redundancy = checks.number("redundancy", redundancy, at_least=0)
+        keep_options(self, barlow_twins_loss, redundancy=redundancy)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        return barlow_twins_loss(first, second, redundancy=self.redundancy)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "redundancy")
+        return barlow_twins_loss(first, second, **kept_options(self))

@@ -29,21 +29,24 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Labels, Samples, takes_samples
 from kinspace._core.tensor_ops import zero_with_grad
-from kinspace._core.vectors import checked_groups, fill_diagonal, group_sizes, unit
+from kinspace._core.vectors import Groups, checked_groups, fill_diagonal, group_sizes, unit
 
 __all__ = ["BIER", "bier_loss"]
 
 
 @takes_samples
+@takes_options(
+    groups=checked_groups, scale=checks.positive, margin=checks.number, cost=checks.positive
+)
 def bier_loss(
     embeddings: Tensor,
     labels: Labels,
     *,
-    groups: int | tuple[int, ...] = 3,
+    groups: Groups = 3,
     scale: float = 2.0,
     margin: float = 0.5,
     cost: float = 25.0,
@@ -61,7 +64,6 @@ def bier_loss(
     """
     labels = checks.labels(embeddings, labels)
     sizes = group_sizes(groups, embeddings.shape[1])
-    _check_options(scale, margin, cost)
     mask = ClassIndex(labels).different
     different = mask.to(embeddings.dtype)
     same = fill_diagonal(~mask, False).to(embeddings.dtype)
@@ -79,12 +81,6 @@ def bier_loss(
     return total / len(sizes)
 
 
-def _check_options(scale: float, margin: float, cost: float) -> None:
-    checks.positive("scale", scale)
-    checks.number("margin", margin)
-    checks.positive("cost", cost)
-
-
 class BIER(nn.Module):
     """`bier_loss` as a module. Give the head of the model the same groups.
 
@@ -93,30 +89,18 @@ class BIER(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
         *,
-        groups: int | tuple[int, ...] = 3,
+        groups: Groups = 3,
         scale: float = 2.0,
         margin: float = 0.5,
         cost: float = 25.0,
     ) -> None:
         super().__init__()
-        self.groups = checked_groups(groups)
-        _check_options(scale, margin, cost)
-        self.scale, self.margin, self.cost = scale, margin, cost
+        keep_options(self, bier_loss, groups=groups, scale=scale, margin=margin, cost=cost)
 
     def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
-        return bier_loss(
-            embeddings,
-            labels,
-            groups=self.groups,
-            scale=self.scale,
-            margin=self.margin,
-            cost=self.cost,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "groups", "scale", "margin", "cost")
+        return bier_loss(embeddings, labels, **kept_options(self), **samples)

@@ -17,7 +17,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_labels, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace.losses.class_centers import ClassCenters
@@ -26,6 +26,7 @@ __all__ = ["Center", "center_loss"]
 
 
 @takes_samples
+@takes_options(reduction=checks.one_of(REDUCTIONS))
 def center_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -42,7 +43,6 @@ def center_loss(
     """
     centers = checks.matching_rows("centers", centers, embeddings)
     labels = checks.labels(embeddings, labels, len(centers))
-    checks.choice("reduction", reduction, REDUCTIONS)
     return reduce((embeddings - centers[labels]).square().sum(1) / 2, reduction)
 
 
@@ -56,12 +56,13 @@ class Center(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, num_classes: int, dim: int, *, rate: float = 0.5, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, center_loss, reduction=reduction)
         self.class_centers = ClassCenters(num_classes, dim, rate=rate)
 
     @property
@@ -72,7 +73,4 @@ class Center(nn.Module):
     @takes_labels
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         centers = self.class_centers(embeddings, labels)
-        return center_loss(embeddings, labels, centers, reduction=self.reduction, **samples)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "reduction")
+        return center_loss(embeddings, labels, centers, **kept_options(self), **samples)

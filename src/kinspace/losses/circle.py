@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import chosen, related
 from kinspace._core.samples import Anchors, Chosen, Labels, anchor_weights, takes_weights
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, log_sum_exp, reduce
@@ -29,6 +29,7 @@ __all__ = ["Circle", "circle_loss"]
 
 
 @takes_weights
+@takes_options(margin=checks.number, scale=checks.positive, reduction=checks.one_of(REDUCTIONS))
 def circle_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -54,9 +55,6 @@ def circle_loss(  # noqa: PLR0913 (an option each)
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     index = chosen(pairs, triplets, index)
-    checks.number("margin", margin)
-    checks.positive("scale", scale)
-    checks.choice("reduction", reduction, REDUCTIONS)
     similarity = cosines(embeddings, reference)  # (batch, batch)
     members, positive = index.positives  # (batch, largest class)
     near = similarity.gather(1, members)
@@ -77,24 +75,13 @@ class Circle(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, *, margin: float = 0.25, scale: float = 256.0, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.margin = checks.number("margin", margin)
-        self.scale = checks.positive("scale", scale)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, circle_loss, margin=margin, scale=scale, reduction=reduction)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
-        return circle_loss(
-            embeddings,
-            labels,
-            margin=self.margin,
-            scale=self.scale,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "scale", "reduction")
+        return circle_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -64,7 +64,6 @@ class ClassCenters(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     centers: Tensor
     seen: Tensor
 

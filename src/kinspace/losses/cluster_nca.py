@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace.losses.clusters import checked_clusters, given_clusters, scaled_distances
 
@@ -30,6 +30,7 @@ __all__ = ["ClusterNCA", "cluster_nca_loss"]
 
 
 @full_precision
+@takes_options(eps=checks.at_least(0), reduction=checks.one_of(REDUCTIONS))
 def cluster_nca_loss(
     embeddings: Tensor,
     clusters: Tensor,
@@ -50,8 +51,6 @@ def cluster_nca_loss(
     >>> cluster_nca_loss(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]))
     tensor(0.3709)
     """
-    checks.number("eps", eps, at_least=0)
-    checks.choice("reduction", reduction, REDUCTIONS)
     clusters, cluster_labels = checked_clusters(embeddings, clusters, cluster_labels)
     distances = scaled_distances(embeddings, clusters, len(cluster_labels), eps=eps)
     same = cluster_labels == cluster_labels[clusters][:, None]  # (batch, clusters)
@@ -70,13 +69,12 @@ class ClusterNCA(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "clusters"
+    extra_repr = options_repr
 
     def __init__(self, *, eps: float = 1e-8, reduction: str = "mean") -> None:
         super().__init__()
-        self.eps = checks.number("eps", eps, at_least=0)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, cluster_nca_loss, eps=eps, reduction=reduction)
 
     def forward(
         self,
@@ -86,7 +84,4 @@ class ClusterNCA(nn.Module):
         cluster_labels: Tensor | None = None,
     ) -> Tensor:
         given = given_clusters(embeddings, labels, clusters, cluster_labels)
-        return cluster_nca_loss(embeddings, *given, eps=self.eps, reduction=self.reduction)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "eps", "reduction")
+        return cluster_nca_loss(embeddings, *given, **kept_options(self))

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Labels, Samples, takes_samples
 from kinspace._core.vectors import euclidean_distances, paired_distances
 from kinspace.losses.medoids import greedy_medoids
@@ -37,6 +37,7 @@ __all__ = ["Clustering", "clustering_loss"]
 
 
 @takes_samples
+@takes_options(margin_weight=checks.at_least(0))
 def clustering_loss(
     embeddings: Tensor,
     labels: Labels,
@@ -54,7 +55,6 @@ def clustering_loss(
     tensor(0.)
     """
     labels = checks.labels(embeddings, labels)
-    checks.number("margin_weight", margin_weight, at_least=0)
     index = ClassIndex(labels)
     with torch.no_grad():
         distances = euclidean_distances(embeddings.detach())
@@ -84,13 +84,11 @@ class Clustering(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, margin_weight: float = 1.0) -> None:
         super().__init__()
-        self.margin_weight = checks.number("margin_weight", margin_weight, at_least=0)
+        keep_options(self, clustering_loss, margin_weight=margin_weight)
 
     def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
-        return clustering_loss(embeddings, labels, margin_weight=self.margin_weight, **samples)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin_weight")
+        return clustering_loss(embeddings, labels, **kept_options(self), **samples)

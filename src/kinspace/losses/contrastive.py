@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Unpack
 
+import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.distances import DISTANCES, distance_table, listed_distances
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import chosen_pairs, given_pairs, related
 from kinspace._core.samples import Anchors, Chosen, Labels, anchor_weights, takes_weights
 from kinspace._core.tensor_ops import or_one
@@ -32,6 +33,11 @@ REDUCTIONS = ("mean_each", "mean_active", "mean", "sum")
 
 
 @takes_weights
+@takes_options(
+    margin=checks.number,
+    reduction=checks.one_of(REDUCTIONS),
+    distance=checks.or_none(checks.one_of(DISTANCES)),
+)
 def contrastive_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -61,8 +67,6 @@ def contrastive_loss(  # noqa: PLR0913 (an option each)
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     weights = anchor_weights(samples)
     distance = distance or ("squared_euclidean" if squared else "euclidean")
-    checks.number("margin", margin)
-    checks.choice("reduction", reduction, REDUCTIONS)
     pairs = given_pairs(pairs, triplets, index)
     if pairs is not None:
         first, second, same = chosen_pairs(pairs, index)
@@ -76,21 +80,22 @@ def contrastive_loss(  # noqa: PLR0913 (an option each)
         weights = None if weights is None else weights[:, None]
         if index.grades is not None:
             pulled, pushed = index.grades, index.opposites
-    pull = near.masked_fill(pulled == 0, 0.0)
-    push = (margin - distances).relu().masked_fill(pushed == 0, 0.0)
-    total = _reduced(pull, push, _times(pulled, weights), _times(pushed, weights), reduction)
+    if weights is not None:
+        pulled, pushed = pulled * weights, pushed * weights
+    pull, push = _counted(near, pulled), _counted((margin - distances).relu(), pushed)
+    total = _reduced(pull, push, pulled, pushed, reduction)
     # each pair is there twice, where a batch is compared to itself
     return total / 2 if reduction == "sum" and reference is None and pairs is None else total
 
 
-def _times(counts: Tensor, weights: Tensor | None) -> Tensor:
-    return counts if weights is None else counts * weights
+def _counted(terms: Tensor, counts: Tensor) -> Tensor:
+    """Each term as often as it counts: a mask, or numbers."""
+    if counts.dtype == torch.bool:
+        return torch.where(counts, terms, 0.0)
+    return counts * terms.masked_fill(counts == 0, 0.0)
 
 
 def _reduced(pull: Tensor, push: Tensor, pulled: Tensor, pushed: Tensor, reduction: str) -> Tensor:
-    """pulled, pushed: how often each term counts, as a mask or a weight."""
-    if pulled.is_floating_point():
-        pull, push = pulled * pull, pushed * push
     if reduction == "mean_active":
         pulled, pushed = pulled * (pull > 0), pushed * (push > 0)
     if reduction in ("mean_active", "mean_each"):
@@ -107,6 +112,8 @@ class Contrastive(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    margin: float
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -117,22 +124,10 @@ class Contrastive(nn.Module):
         distance: str | None = None,
     ) -> None:
         super().__init__()
-        self.margin = checks.number("margin", margin)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
-        self.squared, self.distance = squared, distance
-        if distance is not None:
-            checks.choice("distance", distance, DISTANCES)
+        keep_options(
+            self, contrastive_loss, margin=margin, reduction=reduction, squared=squared,
+            distance=distance,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
-        return contrastive_loss(
-            embeddings,
-            labels,
-            margin=self.margin,
-            reduction=self.reduction,
-            squared=self.squared,
-            distance=self.distance,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "reduction", "squared", "distance")
+        return contrastive_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import cosines
@@ -27,6 +27,7 @@ __all__ = ["CosFace", "cosface_loss"]
 
 
 @takes_samples
+@takes_options(scale=checks.positive, margin=checks.number, reduction=checks.one_of(REDUCTIONS))
 def cosface_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -47,9 +48,6 @@ def cosface_loss(
     """
     weight = checks.matching_rows("weight", weight, embeddings)
     labels = checks.labels(embeddings, labels, len(weight))
-    checks.positive("scale", scale)
-    checks.number("margin", margin)
-    checks.choice("reduction", reduction, REDUCTIONS)
     cosine = cosines(embeddings, weight)  # (batch, classes)
     own = functional.one_hot(labels, len(weight)).to(cosine.dtype)
     logits = scale * (cosine - margin * own)
@@ -64,6 +62,7 @@ class CosFace(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -75,9 +74,7 @@ class CosFace(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.scale = checks.positive("scale", scale)
-        self.margin = checks.number("margin", margin)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, cosface_loss, scale=scale, margin=margin, reduction=reduction)
         self.weight = new_proxies(num_classes, dim)
 
     @property
@@ -86,15 +83,4 @@ class CosFace(nn.Module):
         return self.weight
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return cosface_loss(
-            embeddings,
-            labels,
-            self.weight,
-            scale=self.scale,
-            margin=self.margin,
-            reduction=self.reduction,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "scale", "margin", "reduction")
+        return cosface_loss(embeddings, labels, self.weight, **kept_options(self), **samples)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import options_repr
 from kinspace._core.samples import Anchors, inputs_of, takes_labels
 
 __all__ = ["CrossBatchMemory"]
@@ -48,7 +48,6 @@ class CrossBatchMemory(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     memory: Tensor  # (filled, dim), the newest first
     memory_labels: Tensor  # (filled,)
 

@@ -18,7 +18,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
@@ -28,6 +28,7 @@ __all__ = ["FastAP", "fast_ap_loss"]
 
 
 @takes_samples
+@takes_options(bins=checks.whole(1), reduction=checks.one_of(REDUCTIONS))
 def fast_ap_loss(
     embeddings: Tensor,
     labels: Labels,
@@ -50,8 +51,6 @@ def fast_ap_loss(
     tensor([0.5000, 0.5000, 0.0000])
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.integer("bins", bins, at_least=1)
-    checks.choice("reduction", reduction, REDUCTIONS)
     similarity = cosines(embeddings, reference)
     places = (1 - similarity) * (bins / 2)  # (batch, batch), in units of nodes
     node = places.detach().floor().clamp(0, bins - 1)
@@ -78,20 +77,11 @@ class FastAP(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, bins: int = 10, reduction: str = "mean") -> None:
         super().__init__()
-        self.bins = checks.integer("bins", bins, at_least=1)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, fast_ap_loss, bins=bins, reduction=reduction)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return fast_ap_loss(
-            embeddings,
-            labels,
-            bins=self.bins,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "bins", "reduction")
+        return fast_ap_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_labels, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace._core.vectors import norms, unit
@@ -32,6 +32,9 @@ __all__ = ["FixedMargin", "fixed_margin_loss", "psi"]
 
 
 @takes_samples
+@takes_options(
+    multiplier=checks.whole(1), norm_weight=checks.at_least(0), reduction=checks.one_of(REDUCTIONS)
+)
 def fixed_margin_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -49,9 +52,6 @@ def fixed_margin_loss(
     """
     centers = checks.matching_rows("centers", centers, embeddings)
     labels = checks.labels(embeddings, labels, len(centers))
-    checks.integer("multiplier", multiplier, at_least=1)
-    checks.number("norm_weight", norm_weight, at_least=0)
-    checks.choice("reduction", reduction, REDUCTIONS)
     own = centers.detach()[labels]
     cosine = (unit(embeddings) * unit(own)).sum(1)
     lengths = (norms(embeddings) * norms(own))[:, 0]
@@ -78,6 +78,7 @@ class FixedMargin(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -90,9 +91,13 @@ class FixedMargin(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.multiplier = checks.integer("multiplier", multiplier, at_least=1)
-        self.norm_weight = checks.number("norm_weight", norm_weight, at_least=0)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self,
+            fixed_margin_loss,
+            multiplier=multiplier,
+            norm_weight=norm_weight,
+            reduction=reduction,
+        )
         self.class_centers = ClassCenters(num_classes, dim, rate=rate)
 
     @property
@@ -102,15 +107,5 @@ class FixedMargin(nn.Module):
 
     @takes_labels
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return fixed_margin_loss(
-            embeddings,
-            labels,
-            self.class_centers(embeddings, labels),
-            multiplier=self.multiplier,
-            norm_weight=self.norm_weight,
-            reduction=self.reduction,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "multiplier", "norm_weight", "reduction")
+        centers = self.class_centers(embeddings, labels)
+        return fixed_margin_loss(embeddings, labels, centers, **kept_options(self), **samples)

@@ -28,11 +28,11 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Labels, Samples, takes_samples
 from kinspace._core.tensor_ops import kth_largest, zero_with_grad
-from kinspace._core.vectors import checked_groups, group_sizes, squared_distances, unit
+from kinspace._core.vectors import Groups, checked_groups, group_sizes, squared_distances, unit
 
 __all__ = ["HDC", "hdc_loss"]
 
@@ -40,11 +40,12 @@ TIE = 1e-6  # distances that differ by less differ by rounding
 
 
 @takes_samples
+@takes_options(groups=checked_groups, margin=checks.number)
 def hdc_loss(
     embeddings: Tensor,
     labels: Labels,
     *,
-    groups: int | tuple[int, ...] = 3,
+    groups: Groups = 3,
     shares: tuple[float, ...] = (1.0, 0.5, 0.2),
     margin: float = 1.0,
     **samples: Unpack[Samples],
@@ -60,7 +61,6 @@ def hdc_loss(
     tensor(2.1667)
     """
     labels = checks.labels(embeddings, labels)
-    checks.number("margin", margin)
     shares = _checked_shares(shares, groups)
     parts = embeddings.split(group_sizes(groups, embeddings.shape[1]), 1)
     index = ClassIndex(labels)
@@ -89,7 +89,7 @@ def _hardest(hardness: Tensor, kept: Tensor, pairs: Tensor, share: float) -> Ten
 
 
 def _checked_shares(shares: Sequence[float], groups: int | Sequence[int]) -> tuple[float, ...]:
-    asked = checked_groups(groups)
+    asked = checked_groups("groups", groups)
     learners = asked if isinstance(asked, int) else len(asked)
     if not isinstance(shares, (list, tuple)) or len(shares) != learners:
         raise ValueError(f"shares: expected one for each of {learners} learners, got {shares!r}")
@@ -107,28 +107,18 @@ class HDC(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
         *,
-        groups: int | tuple[int, ...] = 3,
+        groups: Groups = 3,
         shares: tuple[float, ...] = (1.0, 0.5, 0.2),
         margin: float = 1.0,
     ) -> None:
         super().__init__()
-        self.groups = checked_groups(groups)
-        self.shares = _checked_shares(shares, groups)
-        self.margin = checks.number("margin", margin)
+        shares = _checked_shares(shares, groups)
+        keep_options(self, hdc_loss, groups=groups, shares=shares, margin=margin)
 
     def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
-        return hdc_loss(
-            embeddings,
-            labels,
-            groups=self.groups,
-            shares=self.shares,
-            margin=self.margin,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "groups", "shares", "margin")
+        return hdc_loss(embeddings, labels, **kept_options(self), **samples)

@@ -24,7 +24,6 @@ we have not seen them in print.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Unpack
 
@@ -32,21 +31,22 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, options_repr, takes_options
 from kinspace._core.samples import Samples, anchor_weights, takes_labels, takes_weights
-from kinspace._core.tensor_ops import is_traced, upcast_half
-from kinspace._core.vectors import fill_diagonal, squared_distances
+from kinspace._core.tensor_ops import upcast_half
+from kinspace._core.vectors import squared_distances
+from kinspace.losses.all_triplets import all_triplets
 from kinspace.losses.class_centers import ClassCenters
-from kinspace.losses.triplet import all_triplets
+from kinspace.losses.single_linkage import joining_heights
 
 __all__ = ["HierarchicalTriplet", "hierarchical_triplet_loss"]
 
-BLOCK = 32  # classes at a time: their table has this many numbers for each pair of classes
 FARTHEST = 4.0  # the largest squared distance of vectors of length 1
 
 
 @takes_weights
+@takes_options(margin=checks.number, levels=checks.whole(1))
 def hierarchical_triplet_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -72,8 +72,6 @@ def hierarchical_triplet_loss(
     means = checks.matching_rows("means", means, embeddings)
     spreads = checks.class_vector("spreads", spreads, len(means)).to(embeddings.dtype)
     labels = checks.labels(embeddings, labels, len(means))
-    checks.number("margin", margin)
-    checks.integer("levels", levels, at_least=1)
     index = ClassIndex(labels)
     gaps = _gaps(index, means, spreads, 2 * spreads.mean(), levels)
     return _loss(embeddings, index, gaps, margin, anchor_weights(samples))
@@ -98,42 +96,11 @@ def _gaps(index: ClassIndex, means: Tensor, spreads: Tensor, start: Tensor, leve
 
 def _merge_thresholds(means: Tensor, spreads: Tensor, start: Tensor, levels: int) -> Tensor:
     """d, the threshold at which the tree merges two classes, (classes, classes)."""
-    chains = _best_chains(squared_distances(means) + spreads + spreads[:, None])
-    steps = torch.arange(levels, device=chains.device, dtype=chains.dtype) / levels
+    heights = joining_heights(squared_distances(means) + spreads + spreads[:, None])
+    steps = torch.arange(levels, device=heights.device, dtype=heights.dtype) / levels
     rise = (FARTHEST - start).clamp(min=0)
-    level = torch.searchsorted(start + steps * rise, chains, right=True)  # thresholds passed
-    return start + level.to(chains.dtype) / levels * rise
-
-
-def _best_chains(steps: Tensor, block: int | None = None) -> Tensor:
-    """Of all chains between two classes the smallest of their largest steps, (classes, classes).
-
-    Floyd and Warshall's algorithm lets chains go through one class after another. Here it is a
-    block of classes at a time: on a GPU, where each operation waits for the one before, a step
-    through one class takes as long as through many.
-    """
-    if block is None:
-        block = 1 if steps.is_cpu and not is_traced(steps) else BLOCK
-    chains = fill_diagonal(steps, -math.inf)  # to stay is no step
-    for first in range(0, len(chains), block):
-        stops = slice(first, first + block)
-        around = _through(chains[:, stops], chains[stops, stops], chains[stops])
-        chains = torch.minimum(chains, around)
-    return chains
-
-
-def _through(before: Tensor, within: Tensor, after: Tensor) -> Tensor:
-    """The best chains that go to (n, stops), between (stops, stops) and from (stops, n) stops."""
-    if len(within) == 1:
-        return torch.maximum(before, after)
-    for _ in range((len(within) - 1).bit_length()):
-        within = _joined(within, within)  # chains of twice as many steps
-    return _joined(_joined(before, within), after)
-
-
-def _joined(first: Tensor, second: Tensor) -> Tensor:
-    """The best chains of one of the first (n, m) and one of the second (m, k): (n, k)."""
-    return torch.maximum(first[:, :, None], second).amin(1)
+    level = torch.searchsorted(start + steps * rise, heights, right=True)  # thresholds passed
+    return start + level.to(heights.dtype) / levels * rise
 
 
 class HierarchicalTriplet(nn.Module):
@@ -146,6 +113,9 @@ class HierarchicalTriplet(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    margin: float
+    levels: int
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -157,8 +127,7 @@ class HierarchicalTriplet(nn.Module):
         rate: float = 0.5,
     ) -> None:
         super().__init__()
-        self.margin = checks.number("margin", margin)
-        self.levels = checks.integer("levels", levels, at_least=1)
+        keep_options(self, hierarchical_triplet_loss, margin=margin, levels=levels)
         # the mean of each class and, last, its mean squared length
         dim = checks.integer("dim", dim, at_least=1)
         self.class_centers = ClassCenters(num_classes, dim + 1, rate=rate)
@@ -176,6 +145,3 @@ class HierarchicalTriplet(nn.Module):
             start = 2 * spreads.sum() / tracked.known(index.labels).sum()
         gaps = _gaps(index, means, spreads, start, self.levels)
         return _loss(x, index, gaps, self.margin, anchor_weights(samples))
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "levels")

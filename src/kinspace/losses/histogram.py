@@ -17,7 +17,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.vectors import cosines, fill_diagonal
@@ -26,6 +26,7 @@ __all__ = ["Histogram", "histogram_loss"]
 
 
 @takes_samples
+@takes_options(bins=checks.whole(2))
 def histogram_loss(
     embeddings: Tensor,
     labels: Labels,
@@ -47,7 +48,6 @@ def histogram_loss(
     tensor(0.8750)
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.integer("bins", bins, at_least=2)
     places = (cosines(embeddings, reference) + 1) * (
         (bins - 1) / 2
     )  # (batch, batch), in units of nodes
@@ -77,18 +77,11 @@ class Histogram(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, bins: int = 101) -> None:
         super().__init__()
-        self.bins = checks.integer("bins", bins, at_least=2)
+        keep_options(self, histogram_loss, bins=bins)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return histogram_loss(
-            embeddings,
-            labels,
-            bins=self.bins,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "bins")
+        return histogram_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision
 from kinspace._core.vectors import cosines
 
@@ -28,6 +28,7 @@ __all__ = ["InfoNCE", "info_nce_loss"]
 
 
 @full_precision
+@takes_options(temperature=checks.positive, reduction=checks.one_of(REDUCTIONS))
 def info_nce_loss(
     queries: Tensor,
     keys: Tensor,
@@ -45,8 +46,6 @@ def info_nce_loss(
     tensor(0.3133)
     """
     keys = checks.paired_rows("keys", keys, "queries", queries, same_columns=True)
-    checks.positive("temperature", temperature)
-    checks.choice("reduction", reduction, REDUCTIONS)
     logits = cosines(queries, keys) / temperature  # (batch, batch)
     own = torch.arange(len(logits), device=logits.device)
     all_keys = logits
@@ -67,24 +66,15 @@ class InfoNCE(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, *, temperature: float = 0.07, symmetric: bool = False, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.temperature = checks.positive("temperature", temperature)
-        self.symmetric = symmetric
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
-
-    def forward(self, queries: Tensor, keys: Tensor, *, negatives: Tensor | None = None) -> Tensor:
-        return info_nce_loss(
-            queries,
-            keys,
-            negatives=negatives,
-            temperature=self.temperature,
-            symmetric=self.symmetric,
-            reduction=self.reduction,
+        keep_options(
+            self, info_nce_loss, temperature=temperature, symmetric=symmetric, reduction=reduction
         )
 
-    def extra_repr(self) -> str:
-        return options_repr(self, "temperature", "symmetric", "reduction")
+    def forward(self, queries: Tensor, keys: Tensor, *, negatives: Tensor | None = None) -> Tensor:
+        return info_nce_loss(queries, keys, negatives=negatives, **kept_options(self))

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import compared
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import log_sum_exp
@@ -31,6 +31,7 @@ __all__ = ["LiftedStructure", "lifted_structure_loss"]
 
 
 @takes_samples
+@takes_options(margin=checks.number)
 def lifted_structure_loss(
     embeddings: Tensor,
     labels: Labels,
@@ -50,7 +51,6 @@ def lifted_structure_loss(
     tensor(0.8623)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.number("margin", margin)
     distances = euclidean_distances(embeddings, reference)  # (batch, batch)
     push = log_sum_exp(margin - distances, index.different)  # q, (batch,)
     members, positive = index.positives  # (batch, largest class); each pair appears twice
@@ -70,18 +70,11 @@ class LiftedStructure(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, margin: float = 1.0) -> None:
         super().__init__()
-        self.margin = checks.number("margin", margin)
+        keep_options(self, lifted_structure_loss, margin=margin)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return lifted_structure_loss(
-            embeddings,
-            labels,
-            margin=self.margin,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin")
+        return lifted_structure_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
 from kinspace.losses.clusters import (
     checked_clusters,
@@ -41,6 +41,12 @@ __all__ = ["Magnet", "magnet_loss"]
 
 
 @full_precision
+@takes_options(
+    alpha=checks.number,
+    eps=checks.at_least(0),
+    sharpness=checks.positive,
+    reduction=checks.one_of(REDUCTIONS),
+)
 def magnet_loss(
     embeddings: Tensor,
     clusters: Tensor,
@@ -62,7 +68,6 @@ def magnet_loss(
     >>> magnet_loss(x, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]), alpha=1.0)
     tensor(0.5000)
     """
-    _check_options(alpha, eps, sharpness, reduction)
     clusters, cluster_labels = checked_clusters(embeddings, clusters, cluster_labels)
     distances = scaled_distances(
         embeddings, clusters, len(cluster_labels), eps=eps, sharpness=sharpness
@@ -75,13 +80,6 @@ def _terms(distances: Tensor, clusters: Tensor, cluster_labels: Tensor, alpha: f
     own = distances.gather(1, clusters[:, None])[:, 0]
     impostors = cluster_labels != cluster_labels[clusters][:, None]  # (batch, clusters)
     return (own + alpha + log_sum_exp(-distances, impostors)).relu()
-
-
-def _check_options(alpha: float, eps: float, sharpness: float, reduction: str) -> None:
-    checks.number("alpha", alpha)
-    checks.number("eps", eps, at_least=0)
-    checks.positive("sharpness", sharpness)
-    checks.choice("reduction", reduction, REDUCTIONS)
 
 
 class Magnet(nn.Module):
@@ -98,10 +96,10 @@ class Magnet(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "clusters"
     variance: Tensor
     batches: Tensor
+    sharpness: float
 
     def __init__(
         self,
@@ -113,8 +111,9 @@ class Magnet(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        _check_options(alpha, eps, sharpness, reduction)
-        self.alpha, self.eps, self.sharpness, self.reduction = alpha, eps, sharpness, reduction
+        keep_options(
+            self, magnet_loss, alpha=alpha, eps=eps, sharpness=sharpness, reduction=reduction
+        )
         self.momentum = checks.number("momentum", momentum, at_least=0)
         if momentum >= 1:
             raise ValueError(f"momentum: expected less than 1, got {momentum!r}")
@@ -133,15 +132,7 @@ class Magnet(nn.Module):
         )
         if self.training:
             self._follow(embeddings, clusters, len(cluster_labels))
-        return magnet_loss(
-            embeddings,
-            clusters,
-            cluster_labels,
-            alpha=self.alpha,
-            eps=self.eps,
-            sharpness=self.sharpness,
-            reduction=self.reduction,
-        )
+        return magnet_loss(embeddings, clusters, cluster_labels, **kept_options(self))
 
     @torch.no_grad()
     def _follow(self, embeddings: Tensor, clusters: Tensor, count: int) -> None:

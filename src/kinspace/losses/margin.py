@@ -17,17 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.distances import DISTANCES, listed_distances
-from kinspace._core.references import (
-    checked_tuples,
-    chosen_pairs,
-    compared,
-    given_pairs,
-)
+from kinspace._core.options import keep_options, options_repr, takes_options
+from kinspace._core.references import checked_tuples, chosen_pairs, compared, given_pairs
 from kinspace._core.rng import StepGenerator
 from kinspace._core.samples import Chosen, anchor_weights, takes_weights
-from kinspace._core.tensor_ops import full_precision, or_one, upcast_half
+from kinspace._core.tensor_ops import full_precision, reduce_hinges, upcast_half
 from kinspace._core.vectors import unit
 from kinspace.miners.distance_weighted import drawn_triplets
 
@@ -35,6 +30,7 @@ __all__ = ["Margin", "margin_loss"]
 
 
 @full_precision
+@takes_options(margin=checks.number, distance=checks.one_of(DISTANCES))
 def margin_loss(
     embeddings: Tensor,
     triplets: Tensor,
@@ -58,7 +54,6 @@ def margin_loss(
     tensor(0.4500)
     """
     checks.vectors("embeddings", embeddings)
-    checks.number("margin", margin)
     if reference is not None:
         reference = checks.matching_rows("reference", reference, embeddings)
     sizes = len(embeddings), len(embeddings if reference is None else reference)
@@ -74,15 +69,7 @@ def margin_loss(
     pull = listed_distances(embeddings, anchor, positive, reference, distance=distance) - boundary
     push = boundary - listed_distances(embeddings, anchor, negative, reference, distance=distance)
     own = None if weights is None else weights[anchor].repeat(2)
-    return _over_active(torch.cat([pull, push]) + margin, own)
-
-
-def _over_active(beyond: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The mean of the hinges of values, (some,), over those above 0."""
-    hinges, active = beyond.relu(), beyond > 0
-    if weights is None:
-        return hinges.sum() / or_one(active.sum())
-    return (weights * hinges).sum() / or_one((weights * active).sum())
+    return reduce_hinges(torch.cat([pull, push]) + margin, "mean_active", weights=own)
 
 
 class Margin(nn.Module):
@@ -101,6 +88,8 @@ class Margin(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    margin: float
+    distance: str
 
     def __init__(  # noqa: PLR0913 (an option each)
         self,
@@ -116,8 +105,7 @@ class Margin(nn.Module):
     ) -> None:
         super().__init__()
         num_classes = checks.integer("num_classes", num_classes, at_least=1)
-        self.margin = checks.number("margin", margin)
-        self.distance = checks.choice("distance", distance, DISTANCES)
+        keep_options(self, margin_loss, margin=margin, distance=distance)
         self.boundary_weight = checks.number("boundary_weight", boundary_weight, at_least=0)
         self.cutoff = checks.positive("cutoff", cutoff)
         self.nonzero_cutoff = checks.positive("nonzero_cutoff", nonzero_cutoff)
@@ -145,10 +133,9 @@ class Margin(nn.Module):
         beyond = listed_distances(x, first, second, other, distance=self.distance)
         beyond = beyond - boundary.index_select(0, first)
         beyond = torch.where(same, beyond, -beyond) + self.margin  # (pairs,)
-        if counts is not None:
-            beyond = beyond.masked_fill(~counts, 0.0)
         weights = anchor_weights(inputs)
-        return _over_active(beyond, None if weights is None else weights[first]) + penalty
+        own = None if weights is None else weights[first]
+        return reduce_hinges(beyond, "mean_active", used=counts, weights=own) + penalty
 
     def extra_repr(self) -> str:
         return options_repr(

@@ -71,8 +71,7 @@ class _Counts:
     """Counts (rows, candidates) and for each candidate the sum of f(count) over the rows."""
 
     def __init__(self, counts: Tensor, f: Tensor) -> None:
-        self.counts = counts
-        self.f = f
+        self.counts, self.f = counts, f
         self.total = self._f(counts).sum(0)
 
     def add(self, rows: Tensor, change: Tensor) -> None:
@@ -93,8 +92,7 @@ class _Search:
     def __init__(self, distances: Tensor, classes: Tensor, count: int) -> None:
         size = len(classes)
         f = fixed_point_n_log_n(size)
-        self.distances = distances  # (samples, candidates)
-        self.classes = classes
+        self.distances, self.classes = distances, classes  # (samples, candidates); (samples,)
         # a power of 2 with which N distances add up to less than 2^62
         exponent = int(torch.frexp(distances.max().double()).exponent)
         self.scale = 2.0 ** min(62 - size.bit_length() - exponent, 1000)
@@ -102,9 +100,8 @@ class _Search:
         self.near = distances.new_full((size,), math.inf)
         self.cluster = torch.zeros_like(classes)
         self.cell = torch.full_like(classes, count)  # the row of `joint` of its cluster and class
-        self.cost = torch.stack([self._fixed(rows).sum(0) for rows in distances.split(CHUNK)]).sum(
-            0
-        )
+        costs = [self._fixed(rows).sum(0) for rows in distances.split(CHUNK)]
+        self.cost = torch.stack(costs).sum(0)
         sizes = classes.bincount(minlength=count).int()
         joint = sizes.new_zeros(count + size, size)  # |T_i & c|, then |k & c - T_i|
         joint[:count] = sizes[:, None]
@@ -112,8 +109,7 @@ class _Search:
         clusters = sizes.new_zeros(1 + count, size)  # |T_i|, then |k - T_i|
         clusters[0] = size
         self.clusters = _Counts(clusters, f)
-        self.whole = f[-1]
-        self.truth = f[sizes].sum()
+        self.whole, self.truth = f[-1], f[sizes].sum()
 
     def nmi(self) -> Tensor:
         """Of the clusters that each candidate would lead to; 1 if both partitions are trivial."""

@@ -18,8 +18,8 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.distances import DISTANCES, similarity_table
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import chosen, related
 from kinspace._core.samples import Anchors, Chosen, Labels, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, log1p_sum_exp, reduce
@@ -29,6 +29,14 @@ __all__ = ["MultiSimilarity", "multi_similarity_loss"]
 
 
 @takes_samples
+@takes_options(
+    alpha=checks.positive,
+    beta=checks.positive,
+    base=checks.number,
+    mining_margin=checks.or_none(checks.number),
+    distance=checks.one_of(DISTANCES),
+    reduction=checks.one_of(REDUCTIONS),
+)
 def multi_similarity_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -59,8 +67,6 @@ def multi_similarity_loss(  # noqa: PLR0913 (an option each)
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     index = chosen(pairs, triplets, index)
-    _check_options(alpha, beta, base, mining_margin)
-    checks.choice("reduction", reduction, REDUCTIONS)
     similarity = similarity_table(embeddings, reference, distance=distance)  # (batch, batch)
     positives, negatives = informative_pairs(similarity.detach(), index, mining_margin)
     near = similarity.gather(1, index.positives[0])  # (batch, largest class)
@@ -68,14 +74,6 @@ def multi_similarity_loss(  # noqa: PLR0913 (an option each)
     push = log1p_sum_exp(beta * (similarity - base), negatives) / beta
     either_empty = ~(positives.any(1) & negatives.any(1))
     return reduce((pull + push).masked_fill(either_empty, 0.0), reduction)
-
-
-def _check_options(alpha: float, beta: float, base: float, mining_margin: float | None) -> None:
-    checks.positive("alpha", alpha)
-    checks.positive("beta", beta)
-    checks.number("base", base)
-    if mining_margin is not None:
-        checks.number("mining_margin", mining_margin)
 
 
 class MultiSimilarity(nn.Module):
@@ -87,6 +85,7 @@ class MultiSimilarity(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -99,24 +98,10 @@ class MultiSimilarity(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        _check_options(alpha, beta, base, mining_margin)
-        self.alpha, self.beta, self.base = alpha, beta, base
-        self.mining_margin = mining_margin
-        self.distance = checks.choice("distance", distance, DISTANCES)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self, multi_similarity_loss, alpha=alpha, beta=beta, base=base,
+            mining_margin=mining_margin, distance=distance, reduction=reduction,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
-        return multi_similarity_loss(
-            embeddings,
-            labels,
-            alpha=self.alpha,
-            beta=self.beta,
-            base=self.base,
-            mining_margin=self.mining_margin,
-            distance=self.distance,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "alpha", "beta", "base", "mining_margin", "distance", "reduction")
+        return multi_similarity_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import compared
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
@@ -42,6 +42,11 @@ ANCHORS = ("all", "first")
 
 
 @takes_samples
+@takes_options(
+    norm_weight=checks.at_least(0),
+    anchors=checks.one_of(ANCHORS),
+    reduction=checks.one_of(REDUCTIONS),
+)
 def n_pair_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -65,9 +70,6 @@ def n_pair_loss(  # noqa: PLR0913 (an option each)
     tensor(0.3133)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.number("norm_weight", norm_weight, at_least=0)
-    checks.choice("anchors", anchors, ANCHORS)
-    checks.choice("reduction", reduction, REDUCTIONS)
     if anchors == "all":
         value = reduce(_all_anchors(embeddings, reference, index), reduction)
     else:
@@ -114,24 +116,15 @@ class NPair(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, *, norm_weight: float = 0.0, anchors: str = "all", reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.norm_weight = checks.number("norm_weight", norm_weight, at_least=0)
-        self.anchors = checks.choice("anchors", anchors, ANCHORS)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
-
-    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return n_pair_loss(
-            embeddings,
-            labels,
-            norm_weight=self.norm_weight,
-            anchors=self.anchors,
-            reduction=self.reduction,
-            **inputs,
+        keep_options(
+            self, n_pair_loss, norm_weight=norm_weight, anchors=anchors, reduction=reduction
         )
 
-    def extra_repr(self) -> str:
-        return options_repr(self, "norm_weight", "anchors", "reduction")
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
+        return n_pair_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.distances import DISTANCES, distance_table
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, log_sum_exp, reduce
@@ -28,6 +28,7 @@ __all__ = ["NCA", "nca_loss"]
 
 
 @takes_samples
+@takes_options(distance=checks.one_of(DISTANCES), reduction=checks.one_of(REDUCTIONS))
 def nca_loss(
     embeddings: Tensor,
     labels: Labels,
@@ -47,7 +48,6 @@ def nca_loss(
     tensor(0.2472)
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.choice("reduction", reduction, REDUCTIONS)
     logits = -distance_table(embeddings, reference, distance=distance)  # (batch, batch)
     # not the sample itself; a finite number, so that a sample alone has a softmax. Unseen by
     # autograd, which needs no copy for that: the probability there is 0, and so is the gradient
@@ -66,20 +66,11 @@ class NCA(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, distance: str = "squared_euclidean", reduction: str = "mean") -> None:
         super().__init__()
-        self.distance = checks.choice("distance", distance, DISTANCES)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, nca_loss, distance=distance, reduction=reduction)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return nca_loss(
-            embeddings,
-            labels,
-            distance=self.distance,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "distance", "reduction")
+        return nca_loss(embeddings, labels, **kept_options(self), **inputs)

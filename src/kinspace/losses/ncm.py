@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_labels, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, log1p_sum_exp, reduce
 from kinspace._core.vectors import squared_distances
@@ -30,6 +30,7 @@ __all__ = ["NCM", "ncm_loss"]
 
 
 @takes_samples
+@takes_options(reduction=checks.one_of(REDUCTIONS))
 def ncm_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -47,7 +48,6 @@ def ncm_loss(
     """
     means = checks.matching_rows("means", means, embeddings)
     labels = checks.labels(embeddings, labels, len(means))
-    checks.choice("reduction", reduction, REDUCTIONS)
     known = torch.ones(len(means), dtype=torch.bool, device=labels.device)
     return _loss(embeddings, labels, means, known, reduction=reduction)
 
@@ -79,12 +79,13 @@ class NCM(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, num_classes: int, dim: int, *, rate: float = 0.5, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, ncm_loss, reduction=reduction)
         self.class_centers = ClassCenters(num_classes, dim, rate=rate)
 
     @property
@@ -96,7 +97,4 @@ class NCM(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         means = self.class_centers(embeddings, labels)
         known = self.class_centers.known(labels.long())
-        return _loss(embeddings, labels.long(), means, known, reduction=self.reduction, **samples)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "reduction")
+        return _loss(embeddings, labels.long(), means, known, **kept_options(self), **samples)

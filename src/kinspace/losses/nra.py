@@ -38,22 +38,23 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import compared
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
-from kinspace._core.tensor_ops import REDUCTIONS, full_precision, log_sum_exp, reduce
-from kinspace._core.vectors import (
-    euclidean_distances,
-    fill_diagonal,
-    paired_distances,
-    squared_distances,
-)
+from kinspace._core.tensor_ops import REDUCTIONS, reduce
+from kinspace._core.vectors import paired_distances
+from kinspace.losses.rank_extremes import extreme_neighbors, soft_extremes
 
-__all__ = ["NRA", "nra_loss", "rank_statistics"]
+__all__ = ["NRA", "nra_loss"]
 
 
 @takes_samples
+@takes_options(
+    alpha=checks.at_least(1),
+    eps=checks.positive,
+    sharpness=checks.or_none(checks.positive),
+    reduction=checks.one_of(REDUCTIONS),
+)
 def nra_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -79,44 +80,18 @@ def nra_loss(  # noqa: PLR0913 (an option each)
     tensor(0.3463)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.number("alpha", alpha, at_least=1)
-    checks.positive("eps", eps)
-    checks.choice("reduction", reduction, REDUCTIONS)
-    if sharpness is not None:
-        checks.positive("sharpness", sharpness)
-    neighbors, squares = _four_neighbors(embeddings, reference, index)
+    neighbors, squares = extreme_neighbors(embeddings, reference, index)  # (batch, 4) each
     itself = torch.arange(len(neighbors), device=neighbors.device)[:, None]
     distances = paired_distances(embeddings, itself.expand_as(neighbors), neighbors, reference)
     farthest_positive, nearest_negative, high, low = distances.unbind(1)  # D+, D-, D_max, D_min
     if sharpness is not None:
-        farthest_positive, nearest_negative = _soft_extremes(
-            embeddings, reference, index, sharpness
-        )
+        farthest_positive, nearest_negative = soft_extremes(embeddings, reference, index, sharpness)
     if detach_range:
         low, high = low.detach(), high.detach()
     pull = -torch.log(1 - _weight(_rank(farthest_positive, low, high), alpha) + eps)
     push = -torch.log(_weight(_rank(nearest_negative, low, high), alpha) + eps)
     no_positive, no_negative = squares[:, :2].isinf().unbind(1)
     return reduce(pull.masked_fill(no_positive, 0) + push.masked_fill(no_negative, 0), reduction)
-
-
-def _soft_extremes(
-    embeddings: Tensor, reference: Tensor | None, index: ClassIndex, sharpness: float
-) -> tuple[Tensor, Tensor]:
-    """The log-exp means of the distances to the positives and to the negatives, (batch,) each."""
-    distances = euclidean_distances(embeddings, reference)  # (batch, batch)
-    different = index.different
-    same = fill_diagonal(index.same, False) if index.excludes_itself else index.same
-    positives = same.sum(1).clamp(min=1).to(distances.dtype)
-    negatives = different.sum(1).clamp(min=1).to(distances.dtype)
-    compared_to = same | different
-    unit = (distances * compared_to).sum(1) / compared_to.sum(1).clamp(min=1)  # u, (batch,)
-    unit = unit.masked_fill(unit == 0, 1.0)
-    scaled = distances * (sharpness / unit)[:, None]
-    far = log_sum_exp(scaled, same) - positives.log()
-    near = negatives.log() - log_sum_exp(-scaled, different)
-    far, near = far.masked_fill(~same.any(1), 0.0), near.masked_fill(~different.any(1), 0.0)
-    return far * unit / sharpness, near * unit / sharpness
 
 
 def _rank(distance: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -134,48 +109,6 @@ def _weight(rank: Tensor, alpha: float) -> Tensor:
     return torch.where(low, half, 1 - half)
 
 
-@torch.no_grad()
-def _four_neighbors(
-    embeddings: Tensor, reference: Tensor | None, index: ClassIndex
-) -> tuple[Tensor, Tensor]:
-    """Indices of the farthest positive, nearest negative, farthest and nearest other sample.
-
-    And their squared distances, infinite where there is no such sample; both (batch, 4).
-    """
-    squares = squared_distances(embeddings.detach(), reference)
-    same = index.same
-    if index.excludes_itself:
-        squares = fill_diagonal(squares, -math.inf)  # no own positive, and never the farthest
-    farthest = squares.max(1)
-    positive = squares.masked_fill(~same, -math.inf).max(1)
-    if index.excludes_itself:
-        squares = fill_diagonal(squares, math.inf)
-    nearest = squares.min(1)
-    negative = squares.masked_fill(same, math.inf).min(1)
-    four = (positive, negative, farthest, nearest)
-    indices = torch.stack([extreme.indices for extreme in four], dim=1)
-    return indices, torch.stack([extreme.values for extreme in four], dim=1)
-
-
-@torch.no_grad()
-@full_precision
-def rank_statistics(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Fractions of anchors whose push (r- = 0) and whose pull (r+ = 1) are at their caps.
-
-    There the loss of alpha > 1 has no gradient.
-
-    >>> x = torch.tensor([[0.0], [4.0], [1.0], [5.0]])
-    >>> rank_statistics(x, torch.tensor([0, 0, 1, 1]))
-    (tensor(1.), tensor(0.5000))
-    """
-    labels = checks.labels(embeddings, labels)
-    if len(embeddings) == 1:
-        return embeddings.new_zeros(()), embeddings.new_zeros(())
-    _, squares = _four_neighbors(embeddings, None, ClassIndex(labels))
-    positive, negative, farthest, nearest = squares.unbind(1)
-    return (negative == nearest).float().mean(), (positive == farthest).float().mean()
-
-
 class NRA(nn.Module):
     """`nra_loss` as a module.
 
@@ -184,6 +117,7 @@ class NRA(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -195,23 +129,10 @@ class NRA(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.alpha = checks.number("alpha", alpha, at_least=1)
-        self.eps = checks.positive("eps", eps)
-        self.detach_range = detach_range
-        self.sharpness = None if sharpness is None else checks.positive("sharpness", sharpness)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self, nra_loss, alpha=alpha, eps=eps, detach_range=detach_range, sharpness=sharpness,
+            reduction=reduction,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return nra_loss(
-            embeddings,
-            labels,
-            alpha=self.alpha,
-            eps=self.eps,
-            detach_range=self.detach_range,
-            sharpness=self.sharpness,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "alpha", "eps", "detach_range", "sharpness", "reduction")
+        return nra_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import chosen, related
 from kinspace._core.samples import Anchors, Chosen, Labels, takes_samples
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, log_sum_exp, reduce
@@ -30,6 +30,7 @@ __all__ = ["NTXent", "nt_xent_loss"]
 
 
 @takes_samples
+@takes_options(temperature=checks.positive, reduction=checks.one_of(REDUCTIONS))
 def nt_xent_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -55,8 +56,6 @@ def nt_xent_loss(  # noqa: PLR0913 (an option each)
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     index = chosen(pairs, triplets, index)
-    checks.positive("temperature", temperature)
-    checks.choice("reduction", reduction, REDUCTIONS)
     logits = cosines(embeddings, reference) / temperature  # (batch, batch)
     members, positive = index.positives  # (batch, largest class)
     push = log_sum_exp(logits, index.different)  # (batch,)
@@ -73,20 +72,11 @@ class NTXent(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, temperature: float = 0.07, reduction: str = "mean") -> None:
         super().__init__()
-        self.temperature = checks.positive("temperature", temperature)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, nt_xent_loss, temperature=temperature, reduction=reduction)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
-        return nt_xent_loss(
-            embeddings,
-            labels,
-            temperature=self.temperature,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "temperature", "reduction")
+        return nt_xent_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import zero_with_grad
 from kinspace._core.vectors import unit
@@ -44,6 +44,9 @@ BLOCK = 2**22  # numbers in one layer of the pairs that are scored at a time
 
 
 @takes_samples
+@takes_options(
+    margin=checks.number, distance_margin=checks.number, distance_weight=checks.at_least(0)
+)
 def pddm_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -68,27 +71,26 @@ def pddm_loss(
     >>> pddm_loss(x, labels, torch.zeros(2, 1, 3), torch.zeros(1, 4))
     tensor(4.)
     """
-    labels = checks.labels(embeddings, labels)
-    pairwise, joint = _checked_layers(pairwise, joint, embeddings)
-    checks.number("margin", margin)
-    checks.number("distance_margin", distance_margin)
-    checks.number("distance_weight", distance_weight, at_least=0)
-    x, index = unit(embeddings), ClassIndex(labels)
-    pairs = index.pairs
-    if not len(pairs[0]):
+    x, index = unit(embeddings), ClassIndex(checks.labels(embeddings, labels))
+    width = max(1, len(joint)) if isinstance(joint, Tensor) and joint.ndim else 1
+    dim = x.shape[1]
+    sizes = f"{width} units and {dim} dimensions"
+    pairwise = checks.layer("pairwise", pairwise, (2, width, dim + 1), sizes, embeddings)
+    joint = checks.layer("joint", joint, (width, 2 * width + 2), sizes, embeddings)
+    firsts, _, counts = index.pairs
+    if not len(firsts):
         return zero_with_grad(embeddings, pairwise, joint)
-    i, j, k, l = _hardest_quadruplet(x.detach(), labels, pairs, pairwise.detach(), joint.detach())  # noqa: E741
-    first, second = x[torch.stack([i, i, j])], x[torch.stack([j, k, l])]  # ij, ik, jl: (3, dim)
-    scores = _similarity(first, second, pairwise, joint)
-    distances = (first - second).square().sum(1)
-    ranked = (margin + scores[1:] - scores[0]).relu().sum()
-    apart = (distance_margin + distances[0] - distances[1:]).relu().sum()
-    comparable = pairs[2].any() & index.different.any()
-    return (ranked + distance_weight * apart) * comparable
+    i, j, k, l = _hardest_quadruplet(x, index, pairwise, joint)  # noqa: E741
+    first, second = x[torch.stack([i, i, j])], x[torch.stack([j, k, l])]  # (3, dim)
+    s_ij, s_ik, s_jl = _similarity(first, second, pairwise, joint).unbind()
+    d_ij, d_ik, d_jl = (first - second).square().sum(1).unbind()
+    ranked = (margin + s_ik - s_ij).relu() + (margin + s_jl - s_ij).relu()
+    apart = (distance_margin + d_ij - d_ik).relu() + (distance_margin + d_ij - d_jl).relu()
+    return (ranked + distance_weight * apart) * (counts.any() & index.different.any())
 
 
 def _similarity(x: Tensor, y: Tensor, pairwise: Tensor, joint: Tensor) -> Tensor:
-    """S of pairs of rows of length 1, (pairs,)."""
+    """S of pairs of vectors of length 1, (..., dim): (...,)."""
     difference, mean = unit((x - y).abs()), unit(x + y)
     u = unit(functional.linear(difference, pairwise[0, :, :-1], pairwise[0, :, -1]).relu())
     v = unit(functional.linear(mean, pairwise[1, :, :-1], pairwise[1, :, -1]).relu())
@@ -97,45 +99,21 @@ def _similarity(x: Tensor, y: Tensor, pairwise: Tensor, joint: Tensor) -> Tensor
 
 
 @torch.no_grad()
-def _hardest_quadruplet(
-    x: Tensor, labels: Tensor, pairs: tuple[Tensor, ...], pairwise: Tensor, joint: Tensor
-) -> tuple[Tensor, ...]:
-    """The indices i, j, k and l."""
-    first, second, counts = pairs
-    rows = max(1, BLOCK // max(x.shape[1], 2 * len(joint)))
+def _hardest_quadruplet(x: Tensor, index: ClassIndex, *layers: Tensor) -> tuple[Tensor, ...]:
+    """The indices i, j, k and l; the layers are pairwise and joint."""
+    first, second, counts = index.pairs
+    rows = max(1, BLOCK // max(x.shape[1], 2 * len(layers[1])))
     blocks = zip(first.split(rows), second.split(rows), strict=True)
-    scores = torch.cat([_similarity(x[i], x[j], pairwise, joint) for i, j in blocks])
+    scores = torch.cat([_similarity(x[i], x[j], *layers) for i, j in blocks])
     lowest = scores.masked_fill(~counts, math.inf).argmin(0, keepdim=True)
     pair = torch.cat([first[lowest], second[lowest]])
-    beside, other = x[pair].repeat_interleave(len(x), 0), x.repeat(2, 1)
-    scores = _similarity(beside, other, pairwise, joint).view(2, -1)
-    same = labels == labels[pair[:1]]  # (batch,)
-    negatives = scores.masked_fill(same, -math.inf).argmax(1)
+    scores = _similarity(x[pair][:, None], x, *layers)  # (2, batch)
+    negatives = scores.masked_fill(index.labels == index.labels[pair[:1]], -math.inf).argmax(1)
     return *pair.unbind(), *negatives.unbind()
 
 
-def _checked_layers(pairwise: Tensor, joint: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-    """The layers, checked, in the dtype of the embeddings."""
-    width = joint.shape[0] if isinstance(joint, Tensor) and joint.ndim else 0
-    shapes = {
-        "pairwise": (pairwise, (2, width, embeddings.shape[1] + 1)),
-        "joint": (joint, (width, 2 * width + 2)),
-    }
-    for name, (value, shape) in shapes.items():
-        fits = isinstance(value, Tensor) and value.shape == shape and value.is_floating_point()
-        if not (fits and width):
-            came = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else value
-            raise ValueError(
-                f"{name}: expected floating point numbers of shape {shape} for {width} units and "
-                f"{embeddings.shape[1]} dimensions, got {came}"
-            )
-    return pairwise.to(embeddings.dtype), joint.to(embeddings.dtype)
-
-
 class PDDM(nn.Module):
-    """`pddm_loss` with the layers of its similarity. Give them to the optimizer too.
-
-    width: the units of each layer.
+    """`pddm_loss` with layers of `width` units. Give them to the optimizer too.
 
     >>> criterion = PDDM(dim=3, width=2)
     >>> [tuple(p.shape) for p in criterion.parameters()]
@@ -143,6 +121,7 @@ class PDDM(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -156,28 +135,16 @@ class PDDM(nn.Module):
         super().__init__()
         dim = checks.integer("dim", dim, at_least=1)
         width = checks.integer("width", width, at_least=1)
-        self.margin = checks.number("margin", margin)
-        self.distance_margin = checks.number("distance_margin", distance_margin)
-        self.distance_weight = checks.number("distance_weight", distance_weight, at_least=0)
+        keep_options(
+            self, pddm_loss, margin=margin, distance_margin=distance_margin,
+            distance_weight=distance_weight,
+        )  # fmt: skip
         # Biases 0, and scores that differ by about 1: of the size of the margin.
         pairwise, joint = torch.randn(2, width, dim + 1), torch.randn(width, 2 * width + 2)
-        pairwise[..., -1] = 0
-        joint[:, -2] = 0
+        pairwise[..., -1], joint[:, -2] = 0, 0
         joint[:, :-2] *= width**-0.5
-        self.pairwise = nn.Parameter(pairwise * dim**-0.5)
-        self.joint = nn.Parameter(joint)
+        self.pairwise, self.joint = nn.Parameter(pairwise * dim**-0.5), nn.Parameter(joint)
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return pddm_loss(
-            embeddings,
-            labels,
-            self.pairwise,
-            self.joint,
-            margin=self.margin,
-            distance_margin=self.distance_margin,
-            distance_weight=self.distance_weight,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "distance_margin", "distance_weight")
+        layers = self.pairwise, self.joint
+        return pddm_loss(embeddings, labels, *layers, **kept_options(self), **samples)

@@ -18,7 +18,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import own_classes
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import log1p_sum_exp
@@ -29,6 +29,7 @@ __all__ = ["ProxyAnchor", "proxy_anchor_loss"]
 
 
 @takes_samples
+@takes_options(alpha=checks.positive, margin=checks.number)
 def proxy_anchor_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -47,8 +48,6 @@ def proxy_anchor_loss(
     tensor(1.0064)
     """
     proxies = checks.matching_rows("proxies", proxies, embeddings)
-    checks.positive("alpha", alpha)
-    checks.number("margin", margin)
     similarity = alpha * (unit(proxies) @ unit(embeddings).T)  # a s, (classes, batch)
     own = own_classes(embeddings, labels, len(proxies)).T  # (classes, batch)
     pull = log1p_sum_exp(alpha * margin - similarity, own)  # (classes,), 0 without a sample
@@ -65,19 +64,14 @@ class ProxyAnchor(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, num_classes: int, dim: int, *, alpha: float = 32.0, margin: float = 0.1
     ) -> None:
         super().__init__()
-        self.alpha = checks.positive("alpha", alpha)
-        self.margin = checks.number("margin", margin)
+        keep_options(self, proxy_anchor_loss, alpha=alpha, margin=margin)
         self.proxies = new_proxies(num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return proxy_anchor_loss(
-            embeddings, labels, self.proxies, alpha=self.alpha, margin=self.margin, **samples
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "alpha", "margin")
+        return proxy_anchor_loss(embeddings, labels, self.proxies, **kept_options(self), **samples)

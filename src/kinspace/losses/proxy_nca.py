@@ -18,7 +18,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import (
     REDUCTIONS,
@@ -33,6 +33,7 @@ __all__ = ["ProxyNCA", "proxy_nca_loss"]
 
 
 @takes_samples
+@takes_options(scale=checks.positive, reduction=checks.one_of(REDUCTIONS))
 def proxy_nca_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -53,8 +54,6 @@ def proxy_nca_loss(
     """
     proxies = checks.matching_rows("proxies", proxies, embeddings)
     labels = checks.labels(embeddings, labels, len(proxies))
-    checks.positive("scale", scale)
-    checks.choice("reduction", reduction, REDUCTIONS)
     if len(proxies) == 1:
         return reduce(0 * embeddings.detach()[:, 0], reduction) + zero_with_grad(
             embeddings, proxies
@@ -77,6 +76,7 @@ class ProxyNCA(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -88,21 +88,14 @@ class ProxyNCA(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.scale = checks.positive("scale", scale)
-        self.positive_in_denominator = positive_in_denominator
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self,
+            proxy_nca_loss,
+            scale=scale,
+            positive_in_denominator=positive_in_denominator,
+            reduction=reduction,
+        )
         self.proxies = new_proxies(num_classes, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return proxy_nca_loss(
-            embeddings,
-            labels,
-            self.proxies,
-            scale=self.scale,
-            positive_in_denominator=self.positive_in_denominator,
-            reduction=self.reduction,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "scale", "positive_in_denominator", "reduction")
+        return proxy_nca_loss(embeddings, labels, self.proxies, **kept_options(self), **samples)

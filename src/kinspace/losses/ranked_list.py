@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
@@ -29,6 +29,13 @@ __all__ = ["RankedList", "ranked_list_loss"]
 
 
 @takes_samples
+@takes_options(
+    margin=checks.number,
+    boundary=checks.number,
+    temperature=checks.positive,
+    balance=checks.at_least(0),
+    reduction=checks.one_of(REDUCTIONS),
+)
 def ranked_list_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -54,11 +61,6 @@ def ranked_list_loss(  # noqa: PLR0913 (an option each)
     tensor([0.9071, 0.3071, 0.6000])
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.number("margin", margin)
-    checks.number("boundary", boundary)
-    checks.positive("temperature", temperature)
-    checks.number("balance", balance, at_least=0)
-    checks.choice("reduction", reduction, REDUCTIONS)
     x, y = unit(embeddings), None if reference is None else unit(reference)
     distances = euclidean_distances(x, y)  # (batch, batch)
     members, positive = index.positives  # (batch, largest class)
@@ -81,6 +83,7 @@ class RankedList(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -92,23 +95,10 @@ class RankedList(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.margin = checks.number("margin", margin)
-        self.boundary = checks.number("boundary", boundary)
-        self.temperature = checks.positive("temperature", temperature)
-        self.balance = checks.number("balance", balance, at_least=0)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self, ranked_list_loss, margin=margin, boundary=boundary, temperature=temperature,
+            balance=balance, reduction=reduction,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return ranked_list_loss(
-            embeddings,
-            labels,
-            margin=self.margin,
-            boundary=self.boundary,
-            temperature=self.temperature,
-            balance=self.balance,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "boundary", "temperature", "balance", "reduction")
+        return ranked_list_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
@@ -29,7 +29,19 @@ from kinspace.losses.smooth_ap import others, soft_ranks
 __all__ = ["RecallSurrogate", "recall_surrogate_loss"]
 
 
+def _checked_ks(name: str, ks: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(ks, (list, tuple)) or not ks:
+        raise ValueError(f"{name}: expected a list of whole numbers, got {ks!r}")
+    return tuple(checks.integer(name, k, at_least=1) for k in ks)
+
+
 @takes_samples
+@takes_options(
+    ks=_checked_ks,
+    temperature=checks.positive,
+    rank_temperature=checks.positive,
+    reduction=checks.one_of(REDUCTIONS),
+)
 def recall_surrogate_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -54,10 +66,6 @@ def recall_surrogate_loss(  # noqa: PLR0913 (an option each)
     tensor([0.7311, 0.7311, 0.0000])
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
-    _checked_ks(ks)
-    checks.positive("temperature", temperature)
-    checks.positive("rank_temperature", rank_temperature)
-    checks.choice("reduction", reduction, REDUCTIONS)
     similarity = cosines(embeddings, reference)
     members, positive = index.positives  # (batch, largest class)
     near = similarity.gather(1, members)
@@ -71,12 +79,6 @@ def recall_surrogate_loss(  # noqa: PLR0913 (an option each)
     return reduce(missed.masked_fill(count == 0, 0.0), reduction)
 
 
-def _checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(ks, (list, tuple)) or not ks:
-        raise ValueError(f"ks: expected a list of whole numbers, got {ks!r}")
-    return tuple(checks.integer("ks", k, at_least=1) for k in ks)
-
-
 class RecallSurrogate(nn.Module):
     """`recall_surrogate_loss` as a module.
 
@@ -85,6 +87,7 @@ class RecallSurrogate(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -95,21 +98,10 @@ class RecallSurrogate(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.ks = _checked_ks(ks)
-        self.temperature = checks.positive("temperature", temperature)
-        self.rank_temperature = checks.positive("rank_temperature", rank_temperature)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self, recall_surrogate_loss, ks=ks, temperature=temperature,
+            rank_temperature=rank_temperature, reduction=reduction,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return recall_surrogate_loss(
-            embeddings,
-            labels,
-            ks=self.ks,
-            temperature=self.temperature,
-            rank_temperature=self.rank_temperature,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "ks", "temperature", "rank_temperature", "reduction")
+        return recall_surrogate_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
@@ -37,6 +37,15 @@ EQUAL = 1e-6  # the rounding of a cosine in float32
 
 
 @takes_samples
+@takes_options(
+    temperature=checks.positive,
+    threshold=checks.at_least(0),
+    slope=checks.at_least(0),
+    positive_margin=checks.number,
+    negative_margin=checks.number,
+    calibration=checks.at_least(0),
+    reduction=checks.one_of(REDUCTIONS),
+)
 def roadmap_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -63,13 +72,6 @@ def roadmap_loss(  # noqa: PLR0913 (an option each)
     tensor([0.9428, 0.9701, 0.0000])
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.positive("temperature", temperature)
-    checks.number("threshold", threshold, at_least=0)
-    checks.number("slope", slope, at_least=0)
-    checks.number("positive_margin", positive_margin)
-    checks.number("negative_margin", negative_margin)
-    checks.number("calibration", calibration, at_least=0)
-    checks.choice("reduction", reduction, REDUCTIONS)
     similarity = cosines(embeddings, reference)  # (batch, batch)
     members, positive = index.positives  # (batch, largest class)
     near, negative = similarity.gather(1, members), index.different
@@ -100,6 +102,7 @@ class Roadmap(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -113,30 +116,11 @@ class Roadmap(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.temperature = checks.positive("temperature", temperature)
-        self.threshold = checks.number("threshold", threshold, at_least=0)
-        self.slope = checks.number("slope", slope, at_least=0)
-        self.positive_margin = checks.number("positive_margin", positive_margin)
-        self.negative_margin = checks.number("negative_margin", negative_margin)
-        self.calibration = checks.number("calibration", calibration, at_least=0)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(
+            self, roadmap_loss, temperature=temperature, threshold=threshold, slope=slope,
+            positive_margin=positive_margin, negative_margin=negative_margin,
+            calibration=calibration, reduction=reduction,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return roadmap_loss(
-            embeddings,
-            labels,
-            temperature=self.temperature,
-            threshold=self.threshold,
-            slope=self.slope,
-            positive_margin=self.positive_margin,
-            negative_margin=self.negative_margin,
-            calibration=self.calibration,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(
-            self, "temperature", "threshold", "slope", "positive_margin", "negative_margin",
-            "calibration", "reduction",
-        )  # fmt: skip
+        return roadmap_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, full_precision, reduce
 from kinspace._core.vectors import cosines
 
@@ -26,6 +26,7 @@ __all__ = ["SigmoidPair", "sigmoid_pair_loss"]
 
 
 @full_precision
+@takes_options(scale=checks.positive, bias=checks.number, reduction=checks.one_of(REDUCTIONS))
 def sigmoid_pair_loss(
     queries: Tensor,
     keys: Tensor,
@@ -42,9 +43,6 @@ def sigmoid_pair_loss(
     tensor(1.0064)
     """
     keys = checks.paired_rows("keys", keys, "queries", queries, same_columns=True)
-    checks.positive("scale", scale)
-    checks.number("bias", bias)
-    checks.choice("reduction", reduction, REDUCTIONS)
     logits = scale * cosines(queries, keys) + bias  # (batch, batch)
     right = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
     terms = functional.softplus(torch.where(right, -logits, logits), threshold=LINEAR)
@@ -60,19 +58,13 @@ class SigmoidPair(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, *, scale: float = 10.0, bias: float = -10.0, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.scale = checks.positive("scale", scale)
-        self.bias = checks.number("bias", bias)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, sigmoid_pair_loss, scale=scale, bias=bias, reduction=reduction)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return sigmoid_pair_loss(
-            queries, keys, scale=self.scale, bias=self.bias, reduction=self.reduction
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "scale", "bias", "reduction")
+        return sigmoid_pair_loss(queries, keys, **kept_options(self))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import Index, related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
@@ -28,6 +28,7 @@ __all__ = ["SmoothAP", "smooth_ap_loss"]
 
 
 @takes_samples
+@takes_options(temperature=checks.positive, reduction=checks.one_of(REDUCTIONS))
 def smooth_ap_loss(
     embeddings: Tensor,
     labels: Labels,
@@ -50,8 +51,6 @@ def smooth_ap_loss(
     tensor([0.4223, 0.4618, 0.0000])
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.positive("temperature", temperature)
-    checks.choice("reduction", reduction, REDUCTIONS)
     similarity = cosines(embeddings, reference)
     members, positive = index.positives  # (batch, largest class)
     near = similarity.gather(1, members)
@@ -86,20 +85,11 @@ class SmoothAP(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, temperature: float = 0.01, reduction: str = "mean") -> None:
         super().__init__()
-        self.temperature = checks.positive("temperature", temperature)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, smooth_ap_loss, temperature=temperature, reduction=reduction)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return smooth_ap_loss(
-            embeddings,
-            labels,
-            temperature=self.temperature,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "temperature", "reduction")
+        return smooth_ap_loss(embeddings, labels, **kept_options(self), **inputs)

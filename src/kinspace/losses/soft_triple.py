@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, upcast_half
 from kinspace._core.vectors import norms, unit
@@ -32,6 +32,12 @@ __all__ = ["SoftTriple", "soft_triple_loss"]
 
 
 @takes_samples
+@takes_options(
+    scale=checks.positive,
+    gamma=checks.positive,
+    margin=checks.number,
+    reduction=checks.one_of(REDUCTIONS),
+)
 def soft_triple_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -52,10 +58,6 @@ def soft_triple_loss(
     """
     centers = checks.matching_centers("centers", centers, embeddings)
     labels = checks.labels(embeddings, labels, len(centers))
-    checks.positive("scale", scale)
-    checks.positive("gamma", gamma)
-    checks.number("margin", margin)
-    checks.choice("reduction", reduction, REDUCTIONS)
     cosines = unit(embeddings) @ unit(centers).flatten(0, 1).T
     cosines = cosines.unflatten(1, centers.shape[:2])  # (batch, classes, K)
     similarity = ((cosines / gamma).softmax(2) * cosines).sum(2)  # (batch, classes)
@@ -86,24 +88,14 @@ class SoftTriple(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.scale = checks.positive("scale", scale)
-        self.gamma = checks.positive("gamma", gamma)
-        self.margin = checks.number("margin", margin)
+        keep_options(
+            self, soft_triple_loss, scale=scale, gamma=gamma, margin=margin, reduction=reduction
+        )
         self.merge_weight = checks.number("merge_weight", merge_weight, at_least=0)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
         self.centers = new_centers(num_classes, centers, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        loss = soft_triple_loss(
-            embeddings,
-            labels,
-            self.centers,
-            scale=self.scale,
-            gamma=self.gamma,
-            margin=self.margin,
-            reduction=self.reduction,
-            **samples,
-        )
+        loss = soft_triple_loss(embeddings, labels, self.centers, **kept_options(self), **samples)
         if not isinstance(self.merge_weight, Tensor) and self.merge_weight == 0:
             return loss
         merge: Tensor = self.merge_weight * self._apart()

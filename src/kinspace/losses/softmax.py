@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import unit
@@ -27,6 +27,7 @@ __all__ = ["NormalizedSoftmax", "Softmax", "normalized_softmax_loss", "softmax_l
 
 
 @takes_samples
+@takes_options(reduction=checks.one_of(REDUCTIONS))
 def softmax_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -43,7 +44,6 @@ def softmax_loss(
     """
     weight = checks.matching_rows("weight", weight, embeddings)
     labels = checks.labels(embeddings, labels, len(weight))
-    checks.choice("reduction", reduction, REDUCTIONS)
     if bias is not None:
         bias = checks.class_vector("bias", bias, len(weight)).to(embeddings.dtype)
     logits = functional.linear(embeddings, weight, bias)  # (batch, classes)
@@ -51,6 +51,7 @@ def softmax_loss(
 
 
 @takes_samples
+@takes_options(scale=checks.positive, reduction=checks.one_of(REDUCTIONS))
 def normalized_softmax_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -67,8 +68,6 @@ def normalized_softmax_loss(
     """
     weight = checks.matching_rows("weight", weight, embeddings)
     labels = checks.labels(embeddings, labels, len(weight))
-    checks.positive("scale", scale)
-    checks.choice("reduction", reduction, REDUCTIONS)
     logits = scale * unit(embeddings) @ unit(weight).T  # (batch, classes)
     return functional.cross_entropy(logits, labels, reduction=reduction)
 
@@ -81,6 +80,7 @@ class Softmax(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, num_classes: int, dim: int, *, bias: bool = True, reduction: str = "mean"
@@ -89,7 +89,7 @@ class Softmax(nn.Module):
         num_classes = checks.integer("num_classes", num_classes, at_least=1)
         # as nn.Linear starts its weight: small logits, whatever the number of classes
         bound = checks.integer("dim", dim, at_least=1) ** -0.5
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, softmax_loss, reduction=reduction)
         self.weight = nn.Parameter(torch.empty(num_classes, dim).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
 
@@ -100,11 +100,8 @@ class Softmax(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return softmax_loss(
-            embeddings, labels, self.weight, self.bias, reduction=self.reduction, **samples
+            embeddings, labels, self.weight, self.bias, **kept_options(self), **samples
         )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "reduction")
 
 
 class NormalizedSoftmax(nn.Module):
@@ -115,13 +112,13 @@ class NormalizedSoftmax(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, num_classes: int, dim: int, *, scale: float = 20.0, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.scale = checks.positive("scale", scale)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, normalized_softmax_loss, scale=scale, reduction=reduction)
         self.weight = new_proxies(num_classes, dim)
 
     @property
@@ -131,8 +128,5 @@ class NormalizedSoftmax(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return normalized_softmax_loss(
-            embeddings, labels, self.weight, scale=self.scale, reduction=self.reduction, **samples
+            embeddings, labels, self.weight, **kept_options(self), **samples
         )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "scale", "reduction")

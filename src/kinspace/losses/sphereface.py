@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import cosines, norms
@@ -31,6 +31,7 @@ __all__ = ["SphereFace", "sphereface_loss"]
 
 
 @takes_samples
+@takes_options(multiplier=checks.whole(1), reduction=checks.one_of(REDUCTIONS))
 def sphereface_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -50,8 +51,6 @@ def sphereface_loss(
     """
     weight = checks.matching_rows("weight", weight, embeddings)
     labels = checks.labels(embeddings, labels, len(weight))
-    checks.integer("multiplier", multiplier, at_least=1)
-    checks.choice("reduction", reduction, REDUCTIONS)
     cosine = cosines(embeddings, weight)  # (batch, classes)
     own = psi(cosine.gather(1, labels[:, None]), multiplier)  # (batch, 1)
     logits = norms(embeddings) * cosine.scatter(1, labels[:, None], own)
@@ -66,13 +65,13 @@ class SphereFace(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self, num_classes: int, dim: int, *, multiplier: int = 4, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.multiplier = checks.integer("multiplier", multiplier, at_least=1)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, sphereface_loss, multiplier=multiplier, reduction=reduction)
         self.weight = new_proxies(num_classes, dim)
 
     @property
@@ -81,14 +80,4 @@ class SphereFace(nn.Module):
         return self.weight
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return sphereface_loss(
-            embeddings,
-            labels,
-            self.weight,
-            multiplier=self.multiplier,
-            reduction=self.reduction,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "multiplier", "reduction")
+        return sphereface_loss(embeddings, labels, self.weight, **kept_options(self), **samples)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS
 from kinspace._core.vectors import unit
@@ -28,6 +28,7 @@ __all__ = ["SubCenterArcFace", "sub_center_arcface_loss"]
 
 
 @takes_samples
+@takes_options(scale=checks.positive, margin=checks.number, reduction=checks.one_of(REDUCTIONS))
 def sub_center_arcface_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -49,9 +50,6 @@ def sub_center_arcface_loss(
     """
     centers = checks.matching_centers("centers", centers, embeddings)
     labels = checks.labels(embeddings, labels, len(centers))
-    checks.positive("scale", scale)
-    checks.number("margin", margin)
-    checks.choice("reduction", reduction, REDUCTIONS)
     x, centers = unit(embeddings), unit(centers)
     cosines, nearest = (x @ centers.flatten(0, 1).T).unflatten(1, centers.shape[:2]).max(2)
     own = centers[labels, nearest.gather(1, labels[:, None])[:, 0]]  # (batch, dim)
@@ -67,6 +65,7 @@ class SubCenterArcFace(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -79,21 +78,10 @@ class SubCenterArcFace(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.scale = checks.positive("scale", scale)
-        self.margin = checks.number("margin", margin)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, sub_center_arcface_loss, scale=scale, margin=margin, reduction=reduction)
         self.centers = new_centers(num_classes, centers, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         return sub_center_arcface_loss(
-            embeddings,
-            labels,
-            self.centers,
-            scale=self.scale,
-            margin=self.margin,
-            reduction=self.reduction,
-            **samples,
+            embeddings, labels, self.centers, **kept_options(self), **samples
         )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "scale", "margin", "reduction")

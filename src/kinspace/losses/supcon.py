@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, or_one, reduce
@@ -28,6 +28,7 @@ __all__ = ["SupCon", "supcon_loss"]
 
 
 @takes_samples
+@takes_options(temperature=checks.positive, reduction=checks.one_of(REDUCTIONS))
 def supcon_loss(
     embeddings: Tensor,
     labels: Labels,
@@ -49,8 +50,6 @@ def supcon_loss(
     tensor(0.2088)
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.positive("temperature", temperature)
-    checks.choice("reduction", reduction, REDUCTIONS)
     logits = cosines(embeddings, reference) / temperature  # (batch, batch)
     if index.excludes_itself:
         # a finite number, so that a sample alone has a softmax
@@ -70,21 +69,12 @@ class SupCon(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, temperature: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()
         checks.positive("temperature", temperature)
-        self.temperature = temperature
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, supcon_loss, temperature=temperature, reduction=reduction)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
-        return supcon_loss(
-            embeddings,
-            labels,
-            temperature=self.temperature,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "temperature", "reduction")
+        return supcon_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -10,36 +10,24 @@
   that have both. Hermans et al. 2017.
 - "disjoint": a third of the batch as anchors, no sample in two triplets; mean over these. How
   triplets were drawn one by one, as what Magnet and others compare themselves with.
-
 - a miner: any function of embeddings and labels that returns triplets (T, 3) or pairs (P, 2), such
   as those of `kinspace.miners`; or given `triplets` or `pairs`, which make all triplets of a same
   and a different pair with one anchor; reduced like "all".
 
-DML-DA paper Eq. 3.
-
-The sum over all triplets takes no table of triplets. Let n_ap be the number of negatives of anchor
-a with D_an < D_ap + margin, and m_an the number of its positives with D_ap + margin > D_an. Then
-
-    sum_{a,p,n} hinge(a, p, n) = sum_{a,p} n_ap (D_ap + margin) - sum_{a,n} m_an D_an
-
-The counts are constants wherever the loss has a derivative. For each anchor the P thresholds D_ap +
-margin are sorted and each negative finds its place among them: O(N^2 log P) time, O(N^2) memory,
-exact in the value and in every derivative.
+DML-DA paper Eq. 3. The sum over all triplets takes no table of them (`all_triplets.py`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Unpack
 
-import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
 from kinspace._core.distances import DISTANCES, distance_table, listed_distances
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import (
     Miner,
     checked_miner,
@@ -48,17 +36,39 @@ from kinspace._core.references import (
     mined_triplets,
 )
 from kinspace._core.samples import Anchors, Chosen, Labels, anchor_weights, takes_weights
-from kinspace._core.tensor_ops import or_one
+from kinspace._core.tensor_ops import reduce_hinges
+from kinspace.losses.all_triplets import all_triplets
 from kinspace.miners.batch_hard import hardest
 from kinspace.miners.disjoint import disjoint_triplets
 from kinspace.miners.semi_hard import semi_hard_negatives
 
-__all__ = ["Triplet", "all_triplets", "triplet_loss"]
+__all__ = ["Triplet", "triplet_loss"]
 
 REDUCTIONS = ("mean", "mean_active", "sum")
 
 
+def _semi_hard(distances: Tensor, index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
+    members, positive = index.positives
+    negative, has_negative = semi_hard_negatives(distances, members)
+    return members, negative, positive & has_negative[:, None]
+
+
+# indices of positives and of negatives, and which are used: (batch, some) or (batch,) each
+MINERS: dict[str, Callable[[Tensor, ClassIndex], tuple[Tensor, Tensor, Tensor]]] = {
+    "semi_hard": _semi_hard,
+    "batch_hard": hardest,
+    "disjoint": lambda distances, index: disjoint_triplets(index),
+}
+MININGS = ("all", *MINERS)
+
+
 @takes_weights
+@takes_options(
+    margin=checks.number,
+    mining=lambda name, value: checked_miner(name, value, MININGS),
+    reduction=checks.one_of(REDUCTIONS),
+    distance=checks.or_none(checks.one_of(DISTANCES)),
+)
 def triplet_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -80,14 +90,12 @@ def triplet_loss(  # noqa: PLR0913 (an option each)
     Triplets (0, 1, 2) and (1, 0, 2) have 1 - 9 + 1 < 0 and 1 - 4 + 1 < 0; with margin 4 the
     second gives 1 - 4 + 4 = 1 and the first 0.
 
+    >>> import torch
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> triplet_loss(x, torch.tensor([0, 0, 1]), margin=4.0)
     tensor(0.5000)
     """
     reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
-    checks.number("margin", margin)
-    checked_miner("mining", mining, MININGS)
-    checks.choice("reduction", reduction, REDUCTIONS)
     weights = anchor_weights(samples)
     distance = distance or ("squared_euclidean" if squared else "euclidean")
     triplets = given_triplets(pairs, triplets, index)
@@ -99,87 +107,16 @@ def triplet_loss(  # noqa: PLR0913 (an option each)
             listed_distances(embeddings, anchor, other, reference, distance=distance)
             for other in (positive, negative)
         )
-        counts = torch.ones_like(anchor, dtype=torch.bool)
         weights = None if weights is None else weights[anchor]
-        return _reduced(near - far + margin, counts, weights, reduction)
+        return reduce_hinges(near - far + margin, reduction, weights=weights)
     distances = distance_table(embeddings, reference, distance=distance)  # (batch, batch)
     if mining == "all":
         return all_triplets(distances, index, margin, reduction, weights)
-    positive, negative, used = MINERS[str(mining)](distances.detach(), index)  # (batch, some) each
+    found = MINERS[str(mining)](distances.detach(), index)
+    positive, negative, used = (each.view(len(distances), -1) for each in found)  # (batch, some)
     beyond = distances.gather(1, positive) - distances.gather(1, negative) + margin
     weights = None if weights is None else weights[:, None].expand_as(beyond)
-    return _reduced(beyond, used, weights, "mean")
-
-
-def _reduced(beyond: Tensor, used: Tensor, weights: Tensor | None, reduction: str) -> Tensor:
-    """The hinges of the values that are used, each with its weight."""
-    hinges = beyond.relu().masked_fill(~used, 0.0)
-    if reduction == "mean_active":
-        used = used & (hinges > 0)
-    counts = used if weights is None else weights * used
-    total = hinges.sum() if weights is None else (weights * hinges).sum()
-    return total if reduction == "sum" else total / or_one(counts.sum())
-
-
-@torch.no_grad()
-def _semi_hard(distances: Tensor, index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
-    members, positive = index.positives
-    negative, has_negative = semi_hard_negatives(distances, members)
-    return members, negative, positive & has_negative[:, None]
-
-
-def _batch_hard(distances: Tensor, index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
-    positive, negative, used = hardest(distances, index)
-    return positive[:, None], negative[:, None], used[:, None]
-
-
-def _disjoint(distances: Tensor, index: ClassIndex) -> tuple[Tensor, Tensor, Tensor]:
-    positive, negative, used = disjoint_triplets(index)
-    return positive[:, None], negative[:, None], used[:, None]
-
-
-MINERS = {"semi_hard": _semi_hard, "batch_hard": _batch_hard, "disjoint": _disjoint}
-MININGS = ("all", *MINERS)
-
-
-def all_triplets(
-    distances: Tensor,
-    index: ClassIndex,
-    margin: float | Tensor,
-    reduction: str,
-    weights: Tensor | None = None,
-) -> Tensor:
-    """The loss over all triplets of a table of distances (module docstring)."""
-    signs, active = _signed_counts(distances.detach(), index, margin)
-    positives = index.sizes - int(index.excludes_itself)
-    triplets = positives * (len(index.others) - index.sizes)  # (batch,)
-    if weights is not None:
-        signs, active, triplets = signs * weights[:, None], active * weights, triplets * weights
-    total = (signs * distances).sum() + margin * active.sum()
-    if reduction == "sum":
-        return total
-    return total / or_one((active if reduction == "mean_active" else triplets).sum())
-
-
-@torch.no_grad()
-def _signed_counts(
-    distances: Tensor, index: ClassIndex, margin: float | Tensor
-) -> tuple[Tensor, Tensor]:
-    """n_ap at the positives and -m_an at the negatives, (batch, batch); sums of n_ap, (batch,)."""
-    members, positive = index.positives  # (batch, P)
-    width = members.shape[1]
-    thresholds = (distances.gather(1, members) + margin).masked_fill(~positive, -math.inf)
-    ordered, order = thresholds.sort(1)
-    queries = distances.scatter(1, members, math.inf)  # the negatives' distances
-    # thresholds at or below each negative; those above it are active
-    place = torch.searchsorted(ordered, queries, right=True)
-    above = (width - place).to(distances.dtype)  # m_an; 0 at positives
-    # a threshold is above the negatives that are placed at it or before
-    places = torch.zeros_like(place[:, :1]).expand(-1, width + 1)
-    places = places.scatter_add(1, place, torch.ones_like(place))
-    below = places.cumsum(1)[:, :width].to(distances.dtype)
-    below = torch.zeros_like(below).scatter(1, order, below).masked_fill(~positive, 0.0)  # n_ap
-    return (-above).scatter_add(1, members, below), below.sum(1)
+    return reduce_hinges(beyond, "mean", used=used, weights=weights)
 
 
 class Triplet(nn.Module):
@@ -190,6 +127,8 @@ class Triplet(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    margin: float
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -201,24 +140,10 @@ class Triplet(nn.Module):
         distance: str | None = None,
     ) -> None:
         super().__init__()
-        self.margin = checks.number("margin", margin)
-        self.mining = checked_miner("mining", mining, MININGS)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
-        self.squared, self.distance = squared, distance
-        if distance is not None:
-            checks.choice("distance", distance, DISTANCES)
+        keep_options(
+            self, triplet_loss, margin=margin, mining=mining, reduction=reduction, squared=squared,
+            distance=distance,
+        )  # fmt: skip
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
-        return triplet_loss(
-            embeddings,
-            labels,
-            margin=self.margin,
-            mining=self.mining,
-            reduction=self.reduction,
-            squared=self.squared,
-            distance=self.distance,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "mining", "reduction", "squared", "distance")
+        return triplet_loss(embeddings, labels, **kept_options(self), **inputs)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.references import chosen, related
 from kinspace._core.samples import Anchors, Chosen, Labels, takes_samples
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, log_sum_exp, reduce
@@ -32,6 +32,7 @@ __all__ = ["TupletMargin", "tuplet_margin_loss"]
 
 
 @takes_samples
+@takes_options(scale=checks.positive, slack=checks.number, reduction=checks.one_of(REDUCTIONS))
 def tuplet_margin_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
@@ -58,9 +59,6 @@ def tuplet_margin_loss(  # noqa: PLR0913 (an option each)
     """
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     index = chosen(pairs, triplets, index)
-    checks.positive("scale", scale)
-    checks.number("slack", slack)
-    checks.choice("reduction", reduction, REDUCTIONS)
     x, y = unit(embeddings), None if reference is None else unit(reference)
     cosine = x @ (x if y is None else y).T  # (batch, batch)
     members, positive = index.positives  # (batch, largest class)
@@ -90,22 +88,11 @@ class TupletMargin(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(self, *, scale: float = 64.0, slack: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()
-        self.scale = checks.positive("scale", scale)
-        self.slack = checks.number("slack", slack)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, tuplet_margin_loss, scale=scale, slack=slack, reduction=reduction)
 
     def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Chosen]) -> Tensor:
-        return tuplet_margin_loss(
-            embeddings,
-            labels,
-            scale=self.scale,
-            slack=self.slack,
-            reduction=self.reduction,
-            **inputs,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "scale", "slack", "reduction")
+        return tuplet_margin_loss(embeddings, labels, **kept_options(self), **inputs)

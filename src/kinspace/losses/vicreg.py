@@ -18,7 +18,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import fill_diagonal
 
@@ -26,6 +26,12 @@ __all__ = ["VICReg", "vicreg_loss"]
 
 
 @full_precision
+@takes_options(
+    invariance=checks.at_least(0),
+    variance=checks.at_least(0),
+    covariance=checks.at_least(0),
+    eps=checks.positive,
+)
 def vicreg_loss(
     first: Tensor,
     second: Tensor,
@@ -46,10 +52,6 @@ def vicreg_loss(
     tensor(8.)
     """
     second = checks.paired_rows("second", second, "first", first, same_columns=True)
-    checks.number("invariance", invariance, at_least=0)
-    checks.number("variance", variance, at_least=0)
-    checks.number("covariance", covariance, at_least=0)
-    checks.positive("eps", eps)
     apart = (first - second).square().mean()
     (spread, joined), (other_spread, other_joined) = _terms(first, eps), _terms(second, eps)
     value: Tensor = invariance * apart + variance * (spread + other_spread) / 2
@@ -72,6 +74,7 @@ class VICReg(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -82,20 +85,10 @@ class VICReg(nn.Module):
         eps: float = 1e-4,
     ) -> None:
         super().__init__()
-        self.invariance = checks.number("invariance", invariance, at_least=0)
-        self.variance = checks.number("variance", variance, at_least=0)
-        self.covariance = checks.number("covariance", covariance, at_least=0)
-        self.eps = checks.positive("eps", eps)
+        keep_options(
+            self, vicreg_loss, invariance=invariance, variance=variance, covariance=covariance,
+            eps=eps,
+        )  # fmt: skip
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        return vicreg_loss(
-            first,
-            second,
-            invariance=self.invariance,
-            variance=self.variance,
-            covariance=self.covariance,
-            eps=self.eps,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "invariance", "variance", "covariance", "eps")
+        return vicreg_loss(first, second, **kept_options(self))

@@ -36,20 +36,21 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision, zero_with_grad
-from kinspace._core.vectors import checked_groups, group_sizes, unit
+from kinspace._core.vectors import Groups, checked_groups, group_sizes, unit
 
 __all__ = ["Adversarial", "adversarial_penalty"]
 
 
 @full_precision
+@takes_options(groups=checked_groups, weight_penalty=checks.at_least(0))
 def adversarial_penalty(
     embeddings: Tensor,
     hidden: Tensor,
     output: Tensor,
     *,
-    groups: int | tuple[int, ...] = 3,
+    groups: Groups = 3,
     weight_penalty: float = 100.0,
 ) -> Tensor:
     """The regressors' loss, its gradient by the embeddings reversed (module docstring).
@@ -66,19 +67,19 @@ def adversarial_penalty(
     tensor(-3.1000)
     """
     checks.vectors("embeddings", embeddings)
-    checks.number("weight_penalty", weight_penalty, at_least=0)
     sizes = group_sizes(groups, embeddings.shape[1])
-    hidden, output = _checked_layers(hidden, output, sizes, embeddings.dtype)
+    width = max(1, hidden.shape[1]) if isinstance(hidden, Tensor) and hidden.ndim == 2 else 1
+    inputs, (rows, columns) = f"{width} units and groups of sizes {sizes}", _shapes(sizes, width)
+    hidden = checks.layer("hidden", hidden, rows, inputs, embeddings)
+    output = checks.layer("output", output, columns, inputs, embeddings)
     parts = sorted(embeddings.split(sizes, 1), key=lambda part: part.shape[1])
     units = [_reversed(unit(part)) for part in parts]
     total = zero_with_grad(embeddings, hidden, output)
-    for (target, source), (first, second) in zip(
-        combinations(units, 2), _regressors(hidden, output, sizes), strict=True
-    ):
-        active = _affine(source, first).relu()  # (batch, width)
-        similarity = (target * _affine(active, second)).square().mean()
-        growth = _growth(first) + _growth(second)
-        total = total - similarity + weight_penalty * growth
+    pairs = zip(combinations(units, 2), _regressors(hidden, output, sizes), strict=True)
+    for (f_i, f_j), (first, second) in pairs:
+        predicted = _affine(_affine(f_j, first).relu(), second)  # g_ij(f_j), like f_i
+        similarity = (f_i * predicted).square().mean()
+        total = total - similarity + weight_penalty * (_growth(first) + _growth(second))
     return total
 
 
@@ -113,23 +114,6 @@ def _shapes(sizes: list[int], width: int) -> tuple[tuple[int, int], tuple[int, i
     return (rows, width), (width + 1, columns)
 
 
-def _checked_layers(
-    hidden: Tensor, output: Tensor, sizes: list[int], dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """The layers, checked, in the dtype of the embeddings."""
-    width = hidden.shape[1] if isinstance(hidden, Tensor) and hidden.ndim == 2 else 0
-    named = {"hidden": hidden, "output": output}
-    for (name, value), shape in zip(named.items(), _shapes(sizes, width), strict=True):
-        fits = isinstance(value, Tensor) and value.shape == shape and value.is_floating_point()
-        if not (fits and width):
-            came = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else value
-            raise ValueError(
-                f"{name}: expected floating point numbers of shape {shape} for {width} units and "
-                f"groups of sizes {sizes}, got {came}"
-            )
-    return hidden.to(dtype), output.to(dtype)
-
-
 class Adversarial(nn.Module):
     """`adversarial_penalty` with its regressors; give them to the optimizer too.
 
@@ -141,22 +125,15 @@ class Adversarial(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "embeddings"
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        groups: int | tuple[int, ...] = 3,
-        width: int = 512,
-        weight_penalty: float = 100.0,
+        self, dim: int, *, groups: Groups = 3, width: int = 512, weight_penalty: float = 100.0
     ) -> None:
         super().__init__()
         dim = checks.integer("dim", dim, at_least=1)
         width = checks.integer("width", width, at_least=1)
-        self.groups = checked_groups(groups)
-        self.weight_penalty = checks.number("weight_penalty", weight_penalty, at_least=0)
+        keep_options(self, adversarial_penalty, groups=groups, weight_penalty=weight_penalty)
         sizes = group_sizes(groups, dim)
         hidden, output = (torch.randn(shape) for shape in _shapes(sizes, width))
         for layers in _regressors(hidden, output, sizes):
@@ -166,13 +143,7 @@ class Adversarial(nn.Module):
         self.hidden, self.output = nn.Parameter(hidden), nn.Parameter(output)
 
     def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
-        return adversarial_penalty(
-            embeddings,
-            self.hidden,
-            self.output,
-            groups=self.groups,
-            weight_penalty=self.weight_penalty,
-        )
+        return adversarial_penalty(embeddings, self.hidden, self.output, **kept_options(self))
 
     def extra_repr(self) -> str:
         width = self.hidden.shape[1]

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex, class_means, class_sums
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision, is_traced
 
 __all__ = ["DensityAdaptivity", "density"]
@@ -39,6 +39,7 @@ REDUCTIONS = ("mean", "sum")
 
 
 @full_precision
+@takes_options(eta=checks.at_least(0), reduction=checks.one_of(REDUCTIONS))
 def density(
     embeddings: Tensor,
     labels: Tensor,
@@ -58,8 +59,6 @@ def density(
     checks.vectors("embeddings", embeddings)
     checks.class_vector("targets", targets)
     labels = checks.labels(embeddings, labels, len(targets))
-    checks.number("eta", eta, at_least=0)
-    checks.choice("reduction", reduction, REDUCTIONS)
     present, places = ClassIndex(labels).classes
     means, sizes = class_means(embeddings, places, len(present))
     offsets = (embeddings - means[places]).square().sum(1)
@@ -104,7 +103,6 @@ class DensityAdaptivity(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "embeddings"
     original: Tensor | None
 
@@ -123,8 +121,7 @@ class DensityAdaptivity(nn.Module):
     ) -> None:
         super().__init__()
         num_classes = checks.integer("num_classes", num_classes, at_least=1)
-        self.eta = checks.number("eta", eta, at_least=0)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, density, eta=eta, reduction=reduction)
         start = float(checks.number("start", start))
         self.targets = nn.Parameter(torch.full((num_classes,), start))
         self.ratios, self.raw, self.takes_clusters = ratios, raw, clusters
@@ -147,9 +144,7 @@ class DensityAdaptivity(nn.Module):
         if clusters is not None and cluster_labels is not None:
             labels, targets = clusters, targets[cluster_labels]
             original = None if original is None else original[cluster_labels]
-        return density(
-            embeddings, labels, targets, original, eta=self.eta, reduction=self.reduction
-        )
+        return density(embeddings, labels, targets, original, **kept_options(self))
 
     def extra_repr(self) -> str:
         return f"num_classes={len(self.targets)}, {options_repr(self, 'eta', 'reduction')}"

@@ -20,17 +20,16 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision
-from kinspace._core.vectors import checked_groups, group_sizes, stack_groups, unit
+from kinspace._core.vectors import Groups, checked_groups, group_sizes, stack_groups, unit
 
 __all__ = ["Divergence", "divergence"]
 
 
 @full_precision
-def divergence(
-    embeddings: Tensor, *, groups: int | tuple[int, ...] = 8, margin: float = 1.0
-) -> Tensor:
+@takes_options(groups=checked_groups, margin=checks.number)
+def divergence(embeddings: Tensor, *, groups: Groups = 8, margin: float = 1.0) -> Tensor:
     """Divergence of the subembeddings (module docstring).
 
     Two groups at a squared distance of 2 - 2 * 0.6:
@@ -40,7 +39,6 @@ def divergence(
     tensor(0.2000)
     """
     checks.vectors("embeddings", embeddings)
-    checks.number("margin", margin)
     sizes = group_sizes(groups, embeddings.shape[1])
     parts = unit(stack_groups(embeddings, sizes))  # (batch, groups, largest size)
     distances = (parts[:, :, None] - parts[:, None]).square().sum(-1)  # (batch, groups, groups)
@@ -56,16 +54,12 @@ class Divergence(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "embeddings"
+    extra_repr = options_repr
 
-    def __init__(self, *, groups: int | tuple[int, ...] = 8, margin: float = 1.0) -> None:
+    def __init__(self, *, groups: Groups = 8, margin: float = 1.0) -> None:
         super().__init__()
-        self.groups = checked_groups(groups)
-        self.margin = checks.number("margin", margin)
+        keep_options(self, divergence, groups=groups, margin=margin)
 
     def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
-        return divergence(embeddings, groups=self.groups, margin=self.margin)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "groups", "margin")
+        return divergence(embeddings, **kept_options(self))

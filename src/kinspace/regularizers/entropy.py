@@ -16,7 +16,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision, zero_with_grad
 from kinspace._core.vectors import fill_diagonal, squared_distances
 
@@ -24,6 +24,7 @@ __all__ = ["Entropy", "entropy"]
 
 
 @full_precision
+@takes_options(bandwidth=checks.positive)
 def entropy(embeddings: Tensor, *, bandwidth: float = 1.0) -> Tensor:
     """Negative kernel-density entropy (module docstring).
 
@@ -32,7 +33,6 @@ def entropy(embeddings: Tensor, *, bandwidth: float = 1.0) -> Tensor:
     tensor(-2.)
     """
     checks.vectors("embeddings", embeddings)
-    checks.positive("bandwidth", bandwidth)
     if len(embeddings) == 1:
         return zero_with_grad(embeddings)
     logits = squared_distances(embeddings) * (-0.5 / bandwidth**2)  # (batch, batch)
@@ -48,15 +48,12 @@ class Entropy(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "embeddings"
+    extra_repr = options_repr
 
     def __init__(self, *, bandwidth: float = 1.0) -> None:
         super().__init__()
-        self.bandwidth = checks.positive("bandwidth", bandwidth)
+        keep_options(self, entropy, bandwidth=bandwidth)
 
     def forward(self, embeddings: Tensor, labels: Tensor | None = None) -> Tensor:
-        return entropy(embeddings, bandwidth=self.bandwidth)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "bandwidth")
+        return entropy(embeddings, **kept_options(self))

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
 from kinspace._core.class_index import ClassIndex
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision
 from kinspace._core.vectors import fill_diagonal, squared_distances, unit
 
@@ -29,6 +29,7 @@ __all__ = ["GlobalStatistics", "global_statistics"]
 
 
 @full_precision
+@takes_options(margin=checks.number, mean_weight=checks.at_least(0))
 def global_statistics(
     embeddings: Tensor, labels: Tensor, *, margin: float = 0.4, mean_weight: float = 0.8
 ) -> Tensor:
@@ -42,7 +43,6 @@ def global_statistics(
     >>> global_statistics(x, torch.tensor([0, 0, 1]))
     tensor(0.5825)
     """
-    _check_options(margin, mean_weight)
     labels = checks.labels(embeddings, labels)
     distances = squared_distances(unit(embeddings)) / 4  # (batch, batch)
     different = ClassIndex(labels).different
@@ -60,11 +60,6 @@ def _mean_and_variance(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return mean, ((values - mean) * mask).square().sum() / count
 
 
-def _check_options(margin: float, mean_weight: float) -> None:
-    checks.number("margin", margin)
-    checks.number("mean_weight", mean_weight, at_least=0)
-
-
 class GlobalStatistics(nn.Module):
     """`global_statistics` as a module.
 
@@ -73,18 +68,12 @@ class GlobalStatistics(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "embeddings"
+    extra_repr = options_repr
 
     def __init__(self, *, margin: float = 0.4, mean_weight: float = 0.8) -> None:
         super().__init__()
-        _check_options(margin, mean_weight)
-        self.margin, self.mean_weight = margin, mean_weight
+        keep_options(self, global_statistics, margin=margin, mean_weight=mean_weight)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return global_statistics(
-            embeddings, labels, margin=self.margin, mean_weight=self.mean_weight
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "margin", "mean_weight")
+        return global_statistics(embeddings, labels, **kept_options(self))

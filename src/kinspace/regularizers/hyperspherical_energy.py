@@ -17,7 +17,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision, zero_with_grad
 from kinspace._core.vectors import euclidean_distances, off_diagonal, unit
 from kinspace.regularizers.center_sample import CenterSample
@@ -28,6 +28,7 @@ SHORTEST = 1e-6
 
 
 @full_precision
+@takes_options(power=checks.at_least(0))
 def hyperspherical_energy(centers: Tensor, *, power: float = 1.0) -> Tensor:
     """Hyperspherical energy (module docstring); one center alone: 0.
 
@@ -38,7 +39,6 @@ def hyperspherical_energy(centers: Tensor, *, power: float = 1.0) -> Tensor:
     tensor(0.5000)
     """
     checks.vectors("centers", centers)
-    checks.number("power", power, at_least=0)
     if len(centers) == 1:
         return zero_with_grad(centers)
     lengths = chords(centers).clamp(min=SHORTEST)
@@ -68,18 +68,15 @@ class HypersphericalEnergy(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "centers"
+    extra_repr = options_repr
 
     def __init__(
         self, *, power: float = 1.0, max_centers: int | None = None, seed: int = 0
     ) -> None:
         super().__init__()
-        self.power = checks.number("power", power, at_least=0)
+        keep_options(self, hyperspherical_energy, power=power)
         self.sample = CenterSample(max_centers, seed=seed)
 
     def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
-        return hyperspherical_energy(self.sample(centers, labels), power=self.power)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "power")
+        return hyperspherical_energy(self.sample(centers, labels), **kept_options(self))

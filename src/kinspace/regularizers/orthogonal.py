@@ -50,7 +50,6 @@ class Orthogonal(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "embeddings"
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

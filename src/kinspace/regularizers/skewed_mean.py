@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.tensor_ops import full_precision, log1p_sum_exp, zero_with_grad
 from kinspace._core.vectors import off_diagonal, unit
 from kinspace.numerics import log_exp_mean, power_mean
@@ -36,7 +37,24 @@ from kinspace.regularizers.center_sample import CenterSample
 __all__ = ["LogExpSpread", "PowerSpread", "log_exp_spread", "power_spread"]
 
 
+def _spreading(function: str, most: float) -> checks.Check:
+    """The check of a sharpness or power, with a warning where it draws the centers together."""
+
+    def check(name: str, value: Any) -> Any:
+        value = checks.number(name, value)
+        if not isinstance(value, Tensor) and value <= most:
+            warnings.warn(
+                f"{function} with {name} {value:g} <= {most:g} collapses the centers onto one or "
+                f"two points when minimized; choose a {name} above {most:g}",
+                stacklevel=4,
+            )
+        return value
+
+    return check
+
+
 @full_precision
+@takes_options(sharpness=_spreading("log_exp_spread", 0), margin=checks.or_none(checks.number))
 def log_exp_spread(
     centers: Tensor, *, sharpness: float = 8.0, margin: float | None = None
 ) -> Tensor:
@@ -47,16 +65,17 @@ def log_exp_spread(
     tensor(0.)
     """
     checks.vectors("centers", centers)
-    _check_sharpness(sharpness, margin)
+    if margin is not None and not isinstance(sharpness, Tensor) and sharpness == 0:
+        raise ValueError("sharpness: expected a number other than 0 with a margin, got 0")
     if len(centers) == 1:
         return zero_with_grad(centers)
-    cosines = _cosines(centers)
     if margin is None:
-        return log_exp_mean(cosines, sharpness).mean()
-    return log1p_sum_exp((cosines - margin) * sharpness).mean() / sharpness
+        return log_exp_mean(_cosines(centers), sharpness).mean()
+    return log1p_sum_exp((_cosines(centers) - margin) * sharpness).mean() / sharpness
 
 
 @full_precision
+@takes_options(power=_spreading("power_spread", 1))
 def power_spread(centers: Tensor, *, power: float = 4.0) -> Tensor:
     """R2 (module docstring); one center alone: 0.
 
@@ -65,7 +84,6 @@ def power_spread(centers: Tensor, *, power: float = 4.0) -> Tensor:
     tensor(0.5000)
     """
     checks.vectors("centers", centers)
-    _check_power(power)
     if len(centers) == 1:
         return zero_with_grad(centers)
     # rounding may take a cosine a little below -1
@@ -75,30 +93,6 @@ def power_spread(centers: Tensor, *, power: float = 4.0) -> Tensor:
 def _cosines(centers: Tensor) -> Tensor:
     directions = unit(centers)
     return off_diagonal(directions @ directions.T)  # (centers, centers - 1)
-
-
-def _check_sharpness(sharpness: float, margin: float | None) -> None:
-    checks.number("sharpness", sharpness)
-    if margin is not None:
-        checks.number("margin", margin)
-        if not isinstance(sharpness, Tensor) and sharpness == 0:
-            raise ValueError("sharpness: expected a number other than 0 with a margin, got 0")
-    if not isinstance(sharpness, Tensor) and sharpness <= 0:
-        warnings.warn(
-            f"log_exp_spread with sharpness {sharpness:g} <= 0 collapses the centers onto one or "
-            "two points when minimized; choose a sharpness above 0",
-            stacklevel=4,
-        )
-
-
-def _check_power(power: float) -> None:
-    checks.number("power", power)
-    if not isinstance(power, Tensor) and power <= 1:
-        warnings.warn(
-            f"power_spread with power {power:g} <= 1 collapses the centers onto one or two points "
-            "when minimized; choose a power above 1",
-            stacklevel=4,
-        )
 
 
 class LogExpSpread(nn.Module):
@@ -113,8 +107,8 @@ class LogExpSpread(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "centers"
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -125,17 +119,12 @@ class LogExpSpread(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _check_sharpness(sharpness, margin)
-        self.sharpness = sharpness
-        self.margin = margin
+        keep_options(self, log_exp_spread, sharpness=sharpness, margin=margin)
         self.sample = CenterSample(max_centers, seed=seed)
 
     def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
         centers = self.sample(centers, labels)
-        return log_exp_spread(centers, sharpness=self.sharpness, margin=self.margin)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "sharpness", "margin")
+        return log_exp_spread(centers, **kept_options(self))
 
 
 class PowerSpread(nn.Module):
@@ -147,19 +136,15 @@ class PowerSpread(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "centers"
+    extra_repr = options_repr
 
     def __init__(
         self, *, power: float = 4.0, max_centers: int | None = None, seed: int = 0
     ) -> None:
         super().__init__()
-        _check_power(power)
-        self.power = power
+        keep_options(self, power_spread, power=power)
         self.sample = CenterSample(max_centers, seed=seed)
 
     def forward(self, centers: Tensor, labels: Tensor | None = None) -> Tensor:
-        return power_spread(self.sample(centers, labels), power=self.power)
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "power")
+        return power_spread(self.sample(centers, labels), **kept_options(self))

@@ -47,7 +47,6 @@ class UniformSpread(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-
     takes = "centers"
 
     def __init__(self, *, max_centers: int | None = None, seed: int = 0) -> None:
