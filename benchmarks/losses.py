@@ -16,6 +16,7 @@ import difflib
 import inspect
 import json
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ from pathlib import Path
 import measure  # first: it quiets the profiler before torch is loaded
 import torch
 from measure import Budget, Measurement, Step
-from peers import PEERS, version
+from peers import PEERS, TwoViews, version
 from setting import heading, setting
 from torch import Tensor, nn
 
@@ -60,6 +61,10 @@ CASES: dict[str, Build] = {
     for name, kind in {**kinspace.LOSSES, **kinspace.REGULARIZERS}.items()
     if name != "triplet"
 } | CHOSEN
+CASES |= {  # half of the batch each
+    name: lambda classes, dim, kind=kind: TwoViews(kind())  # type: ignore[misc]
+    for name, kind in losses.PAIRED_LOSSES.items()
+}
 DEFAULTS = {  # by device
     "cpu": {
         "sizes": [128, 512, 1024],
@@ -108,7 +113,8 @@ def compiled(module: nn.Module) -> nn.Module:
 
 
 def run(options: argparse.Namespace, device: torch.device, facts: dict[str, object]) -> list[Row]:
-    budget = Budget(options.seconds, options.repeat, options.limit)
+    clock = time.process_time if options.clock == "cpu" else time.perf_counter
+    budget = Budget(options.seconds, options.repeat, options.limit, clock)
     plan = [(name, size) for size in options.sizes for name in options.losses]
     plan += [(name, size) for name, size in options.extra if name in options.losses]
     rows: list[Row] = []
@@ -155,6 +161,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--limit", type=float, help="seconds until a call is broken off (default: 60; cuda: 20)")
     add("--memory", type=float, help="GB a CPU run may take (default: 3/4 of what is free)")
     add("--threads", type=int, default=2, help="CPU threads (default: 2)")
+    add("--clock", choices=["wall", "cpu"], default="wall", help="cpu: of this process; see page")
     add("--skip-pml", action="store_true", help="time ours alone")
     add("--compile", action="store_true", help="ours through torch.compile(fullgraph=True)")
     add("--json", type=Path, help="save the raw numbers here, after every case")

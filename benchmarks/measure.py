@@ -38,11 +38,15 @@ FAILURES = (
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to measure: seconds a contender, calls at most, seconds one call may take."""
+    """How long to measure: seconds a contender, calls at most, seconds one call may take.
+
+    clock: of calls on the CPU; `time.process_time` counts only the time of this process.
+    """
 
     seconds: float
     repeat: int
     limit: float
+    clock: Callable[[], float] = time.perf_counter
 
 
 @dataclass
@@ -105,7 +109,7 @@ def measure(steps: dict[str, Step], device: torch.device, budget: Budget) -> dic
     while running:
         for name, step in list(running.items()):
             try:
-                results[name].times += _turn(step, device)
+                results[name].times += _turn(step, device, budget.clock)
             except FAILURES as error:  # rare: the first call succeeded
                 results[name].problem = _described(error, budget.limit)
                 del running[name]
@@ -146,14 +150,16 @@ def _warm(step: Step) -> Tensor:
     return step()
 
 
-def _turn(step: Step, device: torch.device) -> list[float]:
+def _turn(step: Step, device: torch.device, clock: Callable[[], float]) -> list[float]:
     times: list[float] = []
     while sum(times) < TURN * 1e3:
-        times.append(time_once(step, device))
+        times.append(time_once(step, device, clock))
     return times
 
 
-def time_once(step: Step, device: torch.device) -> float:
+def time_once(
+    step: Step, device: torch.device, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Milliseconds of one call: by the clock on the CPU, by events of the stream on a GPU."""
     step.clear()
     if device.type == "cuda":
@@ -164,9 +170,9 @@ def time_once(step: Step, device: torch.device) -> float:
         end.record()
         torch.cuda.synchronize(device)
         return float(start.elapsed_time(end))
-    began = time.perf_counter()
+    began = clock()
     step()
-    return (time.perf_counter() - began) * 1e3
+    return (clock() - began) * 1e3
 
 
 def peak_memory(step: Step, device: torch.device) -> int:

@@ -24,6 +24,18 @@ class Peer:
     difference: str = ""  # empty: the same value on the same batch, which a run checks
 
 
+class TwoViews(nn.Module):
+    """A loss of two tables, on the first half of a batch and the second."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        first, second = embeddings.tensor_split(2)
+        return self.loss(first, second)  # type: ignore[no-any-return]
+
+
 class Mined(nn.Module):
     """A loss on what a miner finds."""
 
@@ -240,6 +252,51 @@ def _fast_ap(ours: Any) -> nn.Module:
     return losses.FastAPLoss(num_bins=ours.bins)  # type: ignore[no-any-return]
 
 
+def _ranked_list(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    return losses.RankedListLoss(  # type: ignore[no-any-return]
+        margin=ours.margin,
+        Tn=ours.temperature,
+        imbalance=ours.balance,
+        alpha=ours.boundary,
+    )
+
+
+def _info_nce(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    loss = losses.NTXentLoss(temperature=ours.loss.temperature)
+    return TwoViews(losses.SelfSupervisedLoss(loss, symmetric=False))
+
+
+class _AsReference(nn.Module):
+    """A loss of PML that takes the second table as `ref_emb`."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        return self.loss(first, ref_emb=second)  # type: ignore[no-any-return]
+
+
+def _vicreg(ours: Any) -> nn.Module:
+    from pytorch_metric_learning import losses
+
+    vicreg = ours.loss
+    return TwoViews(
+        _AsReference(
+            losses.VICRegLoss(
+                invariance_lambda=vicreg.invariance,
+                variance_mu=vicreg.variance,
+                covariance_v=vicreg.covariance,
+                eps=vicreg.eps,
+            )
+        )
+    )
+
+
 def _smooth_ap(ours: Any) -> nn.Module:
     from pytorch_metric_learning import losses
 
@@ -298,6 +355,13 @@ PEERS: dict[str, Peer] = {
         _smooth_ap,
         "a sample is the first positive of its own ranking; ours: left out",
     ),
+    "ranked_list": Peer(
+        "RankedListLoss",
+        _ranked_list,
+        "weights of negatives take part in the gradient and do not sum to 1; ours: constants",
+    ),
+    "info_nce": Peer("SelfSupervisedLoss(NTXentLoss), not symmetric", _info_nce),
+    "vicreg": Peer("VICRegLoss", _vicreg),
     "arcface": Peer("ArcFaceLoss", _arcface),
     "cosface": Peer("CosFaceLoss", _cosface),
     "sphereface": Peer("SphereFaceLoss", _sphereface),

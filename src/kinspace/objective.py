@@ -104,12 +104,20 @@ class Objective(nn.Module):
         *,
         clusters: Tensor | None = None,
         cluster_labels: Tensor | None = None,
+        samples: Mapping[str, Any] | None = None,
     ) -> ObjectiveValue:
-        """clusters, cluster_labels: for a loss that takes them, as its module does."""
+        """clusters, cluster_labels: for a loss that takes them, as its module does.
+
+        samples: weights, ignore_label and singletons, for a loss that takes them. Regularizers do
+        not see the samples that are ignored.
+        """
+        given = dict(samples or {})
         if clusters is not None:
-            value = self.loss(embeddings, labels, clusters=clusters, cluster_labels=cluster_labels)
-        else:
-            value = self.loss(embeddings, labels)
+            given |= {"clusters": clusters, "cluster_labels": cluster_labels}
+        value = self.loss(embeddings, labels, **given)
+        if given.get("ignore_label") is not None and self.terms:
+            kept = labels != given["ignore_label"]
+            embeddings, labels = embeddings[kept], labels[kept]
         total = value.mean() if value.ndim else value
         parts = {"loss": total.detach()}
         loss = total

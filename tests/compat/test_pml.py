@@ -102,6 +102,77 @@ def test_a_memory_keeps_what_it_has_seen() -> None:
         torch.testing.assert_close(criterion(x, labels), plain(normalize(x), labels))
 
 
+def test_a_memory_takes_a_miner_and_pairs_of_the_batch() -> None:
+    inner, miner = pml.losses.NTXentLoss(temperature=0.1), pml.miners.TripletMarginMiner(0.1)
+    criterion = pml.losses.CrossBatchMemory(inner, 6, 12, miner=miner).double()
+    for seed in range(3):  # a memory of one batch
+        x, labels = balanced(seed)
+        torch.testing.assert_close(criterion(x, labels), inner(x, labels, miner(x, labels)))
+    outer = pml.miners.MultiSimilarityMiner()
+    given = pml.losses.CrossBatchMemory(pml.losses.ContrastiveLoss(), 6, 12, miner=miner).double()
+    x, labels = balanced(0)
+    one, two = miner(x, labels), outer(x, labels)
+    columns = (one[0], one[1], one[0], one[2])
+    both = tuple(torch.cat(pair) for pair in zip(two, columns, strict=True))
+    wanted = pml.losses.ContrastiveLoss()(x, labels, both)
+    torch.testing.assert_close(given(x, labels, two), wanted)
+    given.reset_queue()
+    torch.testing.assert_close(given(x, labels, two), wanted)
+
+
+def test_losses_add_up_by_name_each_with_its_miner() -> None:
+    one, two, miner = (
+        pml.losses.ContrastiveLoss(),
+        pml.losses.TripletMarginLoss(0.1),
+        pml.miners.MultiSimilarityMiner(),
+    )
+    x, labels = balanced(0)
+    wanted = one(x, labels) + 0.25 * two(x, labels, miner(x, labels))
+    by_name = pml.losses.MultipleLosses(
+        {"one": one, "two": two}, miners={"two": miner}, weights={"one": 1, "two": 0.25}
+    )
+    in_order = pml.losses.MultipleLosses([one, two], miners=[None, miner], weights=[1, 0.25])
+    for criterion in (by_name, in_order):
+        torch.testing.assert_close(criterion(x, labels), wanted)
+        with pytest.raises(ValueError, match=r"^indices_tuple: expected none beside miners"):
+            criterion(x, labels, miner(x, labels))
+    with pytest.raises(ValueError, match=r"^weights: expected one for each loss"):
+        pml.losses.MultipleLosses([one, two], weights=[1])
+    with pytest.raises(ValueError, match=r"^miners: expected names of losses"):
+        pml.losses.MultipleLosses({"one": one}, miners={"three": miner})
+
+
+def test_a_table_of_classes_is_there_as_it_is_there() -> None:
+    x = balanced(0).embeddings
+    loss = pml.losses.ArcFaceLoss(4, 6, scale=8).double()
+    cosines = normalize(x) @ normalize(loss.W, dim=0)
+    torch.testing.assert_close(loss.get_logits(x), 8 * cosines)
+    sub_centers = pml.losses.SubCenterArcFaceLoss(4, 6, scale=8, sub_centers=3).double()
+    nearest = (normalize(x) @ normalize(sub_centers.W, dim=0)).view(-1, 4, 3).amax(2)
+    torch.testing.assert_close(sub_centers.get_logits(x), 8 * nearest)
+    proxies = pml.losses.ProxyNCALoss(4, 6).double()
+    table = torch.cdist(normalize(x), normalize(proxies.proxies)) ** 2
+    torch.testing.assert_close(proxies.get_logits(x), table)
+    assert len(pml.losses.MarginLoss(learn_beta=True).beta) == 1
+    with pytest.raises(AttributeError, match="Triplet has no table of classes"):
+        pml.losses.TripletMarginLoss().get_logits(x)
+
+
+def test_a_distance_that_cannot_be_had_says_so() -> None:
+    cosine, plain = pml.distances.CosineSimilarity(), pml.distances.LpDistance()
+    for call in (
+        lambda: pml.losses.MarginLoss(distance=cosine),  # type: ignore[arg-type]
+        lambda: pml.miners.TripletMarginMiner(distance=cosine),  # type: ignore[arg-type]
+        lambda: pml.miners.MultiSimilarityMiner(distance=plain),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match=r"^distance: expected one that is "):
+            call()
+    with pytest.raises(ValueError, match=r"^pos_margin: expected 1, got 0"):
+        pml.losses.ContrastiveLoss(distance=cosine)
+    with pytest.raises(ValueError, match=r"^LpDistance: expected p=2 and power 1 or 2"):
+        pml.distances.LpDistance(p=1)
+
+
 def test_samplers_deal_out_m_of_a_class() -> None:
     labels = np.repeat(np.arange(6), 5)
     sampler = pml.samplers.MPerClassSampler(labels, m=4, batch_size=12)
@@ -112,7 +183,10 @@ def test_samplers_deal_out_m_of_a_class() -> None:
         batch.bincount(minlength=6).sort().values.tolist()[-3:] == [4] * 3 for batch in batches
     )
     table = np.stack([labels, labels // 2], 1)
-    hierarchical = pml.samplers.HierarchicalSampler(table, batch_size=8, samples_per_class=2)
+    hierarchical = pml.samplers.HierarchicalSampler(
+        table, batch_size=8, samples_per_class=2, batches_per_super_tuple=5
+    )
+    assert len(hierarchical) == 5 * math.comb(3, 2)
     for batch in hierarchical:
         assert len(set(table[batch, 1])) == 2
         assert len(batch) == 8
@@ -129,6 +203,7 @@ def test_accuracies_have_their_names() -> None:
         "r_precision",
         "mean_average_precision_at_r",
         "mean_average_precision",
+        "mean_reciprocal_rank",
         "NMI",
         "AMI",
     }
@@ -137,9 +212,22 @@ def test_accuracies_have_their_names() -> None:
         "r_precision",
         "mean_average_precision_at_r",
         "mean_average_precision",
+        "mean_reciprocal_rank",
     ]
     with pytest.raises(ValueError, match=r"^include: expected some of .*got 'recall'"):
         pml.AccuracyCalculator(include=["recall"])
+
+
+def test_the_mean_of_the_means_of_classes() -> None:
+    query = np.arange(10.0)[:, None]
+    reference = query.copy()
+    query[-1], reference[0] = 100, -100
+    labels, others = np.array([0] * 9 + [1]), np.array([1] + [0] * 9)
+    for whole, wanted in ((False, 0.9), (True, 0.5)):
+        calculator = pml.AccuracyCalculator(exclude=["NMI", "AMI"], avg_of_avgs=whole)
+        found = calculator.get_accuracy(query, labels, reference, others)
+        assert found["precision_at_1"] == pytest.approx(wanted)
+        assert found["mean_average_precision_at_r"] == pytest.approx(wanted)
 
 
 # --- beside the library itself, where it is installed --------------------------------------------
@@ -189,6 +277,35 @@ def test_has_the_value_of_the_library(name: str, theirs: Any) -> None:
         first = getattr(pml.losses, name)(**EQUAL[name])(x, labels)
         second = getattr(theirs.losses, name)(**EQUAL[name])(x, labels)
         torch.testing.assert_close(first, second, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "distance"),
+    [
+        ("TripletMarginLoss", {"margin": 0.2}, ("CosineSimilarity", {})),
+        ("TripletMarginLoss", {"margin": 0.2}, ("DotProductSimilarity", {})),
+        ("TripletMarginLoss", {}, ("LpDistance", {"p": 1, "normalize_embeddings": False})),
+        ("ContrastiveLoss", {"pos_margin": 1, "neg_margin": 0.3}, ("CosineSimilarity", {})),
+        ("ContrastiveLoss", {"neg_margin": 2.0}, ("LpDistance", {"power": 2})),
+        ("MultiSimilarityLoss", {}, ("LpDistance", {})),
+        ("MultiSimilarityLoss", {}, ("DotProductSimilarity", {"normalize_embeddings": False})),
+        ("MarginLoss", {}, ("LpDistance", {"power": 2})),
+        ("NCALoss", {}, ("CosineSimilarity", {})),
+        ("NCALoss", {}, ("LpDistance", {})),
+    ],
+)
+def test_has_the_value_of_the_library_with_a_distance(
+    name: str, options: dict[str, Any], distance: tuple[str, dict[str, Any]], theirs: Any
+) -> None:
+    from pytorch_metric_learning import distances
+
+    x, labels = balanced(1)
+    word, given = distance
+    first = getattr(pml.losses, name)(**options, distance=getattr(pml.distances, word)(**given))
+    second = getattr(theirs.losses, name)(**options, distance=getattr(distances, word)(**given))
+    torch.testing.assert_close(first(x, labels), second(x, labels), rtol=1e-6, atol=1e-8)
+    table = getattr(pml.distances, word)(**given)(x)
+    torch.testing.assert_close(table, getattr(distances, word)(**given)(x), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", REFERRING)

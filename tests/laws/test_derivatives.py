@@ -177,7 +177,8 @@ EXTREME = {
 
 BEYOND = {
     ("alpha", "nra_loss", 1e-3),  # rejected
-    ("power", "hyperspherical_energy", 1e3),  # a distance to the power of -1000 is no float32
+    ("alpha", "pfml_loss", 1e3),  # a distance to the power of -1000 is no float32
+    ("power", "hyperspherical_energy", 1e3),  # the same
 }
 
 

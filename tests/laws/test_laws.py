@@ -421,7 +421,7 @@ NAMES = torch.tensor([5, 0, 7, 1, 3, 2, 6, 4])  # what class z is called from no
 def test_ignores_what_the_classes_are_called(method: Method) -> None:
     """The rows of centers, proxies and targets follow the names of their classes."""
     per_class = {"centers", "means", "proxies", "weight", "bias", "targets", "original"}
-    per_class |= {"spreads"}
+    per_class |= {"spreads", "log_variances", "output"}
     batch = random_batch(3, classes=6)
     arguments = method.arguments(batch, 0)
     renamed = {**arguments, "labels": NAMES[arguments["labels"]]}
@@ -760,8 +760,8 @@ PRODUCT = [
 WITHOUT_SCALE = ["nra_loss"]
 # Their learners are groups of dimensions: another basis is another choice of learners.
 GROUPED = {"bier_loss", "hdc_loss", "divergence", "adversarial_penalty"}
-# The difference of a pair is taken dimension by dimension, without its signs.
-BY_AXES = {"pddm_loss"}
+# The difference of a pair is taken dimension by dimension, without its signs; so are variances.
+BY_AXES = {"hist_loss", "pddm_loss"}
 # The tables that live in the space of the embeddings, and so move and turn with it.
 IN_SPACE = {"embeddings", *TABLES}
 

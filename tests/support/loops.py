@@ -1073,6 +1073,80 @@ def soft_triple_loss(
     return total / len(labels)
 
 
+def pfml_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    centers: Tensor,
+    *,
+    alpha: float = 4.0,
+    delta: float = 0.2,
+    eps: float = 0.02,
+) -> Tensor:
+    """Where a power is cut off it is a constant."""
+    points = [(x, label) for x, label in zip(units(embeddings), labels.tolist(), strict=True)]
+    points += [(unit(row), label) for label, rows in enumerate(centers) for row in rows]
+    total = zero_with_grad(embeddings, centers)
+    for i, j in ordered_pairs(len(points)):
+        (r, one), (z, other) = points[i], points[j]
+        far = distance(r, z)
+        if one == other:
+            total = total - (far if far.item() > delta else far * 0.0 + delta) ** -alpha
+        elif far.item() >= delta:
+            total = total + delta**-alpha
+        else:
+            total = total + (far if far.item() > eps else far * 0.0 + eps) ** -alpha
+    return total / max(1, len(points) * (len(points) - 1))
+
+
+def hist_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    means: Tensor,
+    log_variances: Tensor,
+    hidden: Tensor,
+    norm: Tensor,
+    output: Tensor,
+    *,
+    scale: float = 32.0,
+    alpha: float = 0.9,
+    weight: float = 1.0,
+) -> Tensor:
+    """With a hyperedge for each class in the batch, and matrices of degrees as they are printed."""
+    classes, xs = labels.tolist(), units(embeddings)
+    centers = units(means)
+    variances = torch.exp(log_variances.clamp(0.0, 6.0))
+    distances = [
+        [((x - m) ** 2 / v).sum() for m, v in zip(centers, variances, strict=True)] for x in xs
+    ]
+    total = zero_with_grad(embeddings, means, log_variances, hidden, norm, output)
+    for each, label in zip(distances, classes, strict=True):
+        logits = [-scale * d for d in each]
+        total = total + own_against_others(logits, label, logits[label])
+    edges = sorted(set(classes))
+    one = torch.ones((), dtype=embeddings.dtype)
+    incidence = torch.stack(
+        [
+            torch.stack([one if c == label else torch.exp(-alpha * each[c]) for c in edges])
+            for each, label in zip(distances, classes, strict=True)
+        ]
+    )
+    nodes = torch.diag(incidence.sum(1) ** -0.5)
+    propagation = nodes @ incidence @ torch.diag(1 / incidence.sum(0)) @ incidence.T @ nodes
+    z = propagation @ (embeddings @ hidden[:, :-1].T + hidden[:, -1])
+    columns = []
+    for unit_of_net, column in enumerate(z.T):
+        middle = column.mean()
+        deviation = torch.sqrt(((column - middle) ** 2).mean() + 1e-5)
+        column = (column - middle) / deviation * norm[0, unit_of_net] + norm[1, unit_of_net]
+        columns.append(torch.stack([t if t.item() > 0.0 else 0.1 * t for t in column]))
+    z = torch.stack(columns, 1)
+    logits = propagation @ (z @ output[:, :-1].T + output[:, -1])
+    for row, label in zip(logits, classes, strict=True):
+        entries = list(row)
+        total = total + weight * own_against_others(entries, label, entries[label])
+    return total / len(classes)
+
+
 def adacos_loss(embeddings: Tensor, labels: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     rows, total = units(weight), zero_with_grad(embeddings, weight)
     classes, directions = labels.tolist(), units(embeddings)

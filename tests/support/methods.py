@@ -79,6 +79,23 @@ def _adacos(batch: Batch, seed: int) -> Arguments:
     return {**_with("weight")(batch, seed), "scale": scale}
 
 
+def _hist(batch: Batch, seed: int) -> Arguments:
+    """A network of 6 units; variances on both sides of where relu6 cuts them off."""
+    given = _with("means")(batch, seed)
+    dim = batch.embeddings.shape[1]
+    generator = torch.Generator().manual_seed(seed + 2000)
+    shapes = {
+        "log_variances": (NUM_CLASSES, dim),
+        "hidden": (6, dim + 1),
+        "norm": (2, 6),
+        "output": (NUM_CLASSES, 7),
+    }
+    return given | {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64)
+        for name, shape in shapes.items()
+    }
+
+
 def _magnet(batch: Batch, seed: int) -> Arguments:
     clusters, cluster_labels = two_clusters_a_class(batch.labels)
     return {
@@ -276,6 +293,8 @@ METHODS = [
         _several_centers,
         [{}, {"scale": 4.0, "margin": 0.2, "gamma": 0.5}],
     ),
+    Method("pfml_loss", "losses", _several_centers, [{}, {"alpha": 2.0, "delta": 0.9, "eps": 0.3}]),
+    Method("hist_loss", "losses", _hist, [{}, {"scale": 4.0, "alpha": 0.3, "weight": 0.5}]),
     Method(
         "recall_surrogate_loss",
         "losses",

@@ -54,12 +54,18 @@ def _by_constructor(kind: type[nn.Module]) -> Module:
 
 # Tried with other than the defaults; the others are built as their constructors ask for.
 BUILT: dict[str, Module] = {
+    "hist": Module(
+        lambda num_classes, dim: REGISTRIES["hist"](num_classes, dim, width=6), per_class=True
+    ),
     "margin": Module(
         lambda num_classes, dim: REGISTRIES["margin"](num_classes, boundary_weight=0.1),
         per_class=True,
     ),
     "pddm": Module(lambda num_classes, dim: REGISTRIES["pddm"](dim, width=7)),
     "adversarial": Module(lambda num_classes, dim: REGISTRIES["adversarial"](dim, width=5)),
+    "pfml": Module(
+        lambda num_classes, dim: REGISTRIES["pfml"](num_classes, dim, centers=3), per_class=True
+    ),
     "density": Module(
         lambda num_classes, dim: REGISTRIES["density"](
             num_classes, torch.linspace(0.5, 2.0, num_classes)

@@ -42,6 +42,7 @@ from kinspace.losses.hierarchical_triplet import (
     HierarchicalTriplet,
     hierarchical_triplet_loss,
 )
+from kinspace.losses.hist import HIST, hist_loss
 from kinspace.losses.histogram import Histogram, histogram_loss
 from kinspace.losses.info_nce import InfoNCE, info_nce_loss
 from kinspace.losses.lifted_structure import LiftedStructure, lifted_structure_loss
@@ -55,6 +56,7 @@ from kinspace.losses.ncm import NCM, ncm_loss
 from kinspace.losses.nra import NRA, nra_loss
 from kinspace.losses.nt_xent import NTXent, nt_xent_loss
 from kinspace.losses.pddm import PDDM, pddm_loss
+from kinspace.losses.pfml import PFML, pfml_loss
 from kinspace.losses.proxy_anchor import ProxyAnchor, proxy_anchor_loss
 from kinspace.losses.proxy_nca import ProxyNCA, proxy_nca_loss
 from kinspace.losses.rank_extremes import rank_statistics
@@ -89,12 +91,14 @@ __all__ = [
     "BIER",
     "DISTANCES",
     "HDC",
+    "HIST",
     "LOSSES",
     "NCA",
     "NCM",
     "NRA",
     "PAIRED_LOSSES",
     "PDDM",
+    "PFML",
     "AdaCos",
     "Angular",
     "ArcFace",
@@ -154,6 +158,7 @@ __all__ = [
     "fixed_margin_loss",
     "hdc_loss",
     "hierarchical_triplet_loss",
+    "hist_loss",
     "histogram_loss",
     "info_nce_loss",
     "lifted_structure_loss",
@@ -167,6 +172,7 @@ __all__ = [
     "nra_loss",
     "nt_xent_loss",
     "pddm_loss",
+    "pfml_loss",
     "proxy_anchor_loss",
     "proxy_nca_loss",
     "rank_statistics",
@@ -205,6 +211,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "fixed_margin": FixedMargin,
     "hdc": HDC,
     "hierarchical_triplet": HierarchicalTriplet,
+    "hist": HIST,
     "histogram": Histogram,
     "lifted_structure": LiftedStructure,
     "magnet": Magnet,
@@ -217,6 +224,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "nra": NRA,
     "nt_xent": NTXent,
     "pddm": PDDM,
+    "pfml": PFML,
     "proxy_anchor": ProxyAnchor,
     "proxy_nca": ProxyNCA,
     "ranked_list": RankedList,

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kinspace._core.samples import inputs_of
 from kinspace.data.named_splits import SPLITS
 from kinspace.losses import LOSSES
 from kinspace.objective import Objective, Term, make_loss, make_regularizer
@@ -35,6 +36,7 @@ from kinspace.recipes.sections import (
     Range,
     RegularizerConfig,
     SamplerConfig,
+    SamplesConfig,
     ScheduleConfig,
     SearchConfig,
     TestConfig,
@@ -77,6 +79,7 @@ class Recipe:
     loss: LossConfig
     regularizers: tuple[RegularizerConfig, ...] = ()
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    samples: SamplesConfig = field(default_factory=SamplesConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     transform: TransformConfig = field(default_factory=TransformConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -143,6 +146,7 @@ FIELDS = tuple(each.name for each in fields(Recipe))
 SECTIONS: dict[str, Callable[..., Any]] = {
     "loss": LossConfig,
     "sampler": SamplerConfig,
+    "samples": SamplesConfig,
     "model": ModelConfig,
     "transform": TransformConfig,
     "optimizer": OptimizerConfig,
@@ -279,12 +283,30 @@ def _check_consistency(recipe: Mapping[str, Any]) -> None:
             f"{sampler.name!r}, got {index}; it is for 'neighborhoods' alone"
         )
     loss, model = recipe["loss"], recipe["model"]
-    learners = getattr(_build_modules(loss, recipe["regularizers"]), "groups", None)
+    module = _build_modules(loss, recipe["regularizers"])
+    for option in recipe["samples"].options:
+        _check_takes(module, option, loss.name)
+    learners = getattr(module, "groups", None)
     if learners is not None and learners != model.groups:
         raise ValueError(
             f"model.groups: expected the learners of the loss {loss.name!r}, "
             f"{learners}, got {model.groups}; set loss.groups and model.groups alike"
         )
+
+
+def _check_takes(module: nn.Module, option: str, name: str) -> None:
+    """Check that a loss takes an option of samples, by a call on a batch of two."""
+    value = {"weights": torch.ones(2), "ignore_label": 1, "singletons": "skip"}[option]
+    wrong = ValueError(
+        f"samples: expected no {option} with the loss {name!r}, which takes none; leave it out, or "
+        "take another loss"
+    )
+    if option not in inputs_of(module.forward):
+        raise wrong
+    try:
+        module.eval()(torch.eye(2), torch.tensor([0, 1]), **{option: value})
+    except ValueError:
+        raise wrong from None
 
 
 def _build_modules(loss: LossConfig, regularizers: tuple[RegularizerConfig, ...]) -> nn.Module:

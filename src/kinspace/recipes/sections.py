@@ -38,6 +38,7 @@ __all__ = [
     "Range",
     "RegularizerConfig",
     "SamplerConfig",
+    "SamplesConfig",
     "ScheduleConfig",
     "SearchConfig",
     "TestConfig",
@@ -93,6 +94,45 @@ class RegularizerConfig:
         above_zero(self, "share")
         options = convert_options(REGULARIZERS[self.name], self.name, self.options)
         object.__setattr__(self, "options", options)
+
+
+@dataclass(frozen=True)
+class SamplesConfig:
+    """What the loss makes of samples: their weights, a class to ignore, samples without a positive.
+
+    weights: of classes by name, 1 for others; "balanced": as much for each class, whatever its
+        number of samples (n / (C n_c), as in scikit-learn).
+    attribute: of the data, 0 to 1, by which each sample is weighted besides.
+    ignore: a class whose samples take no part in the loss and its regularizers.
+    singletons: "count" a sample without a positive in the mean, or "skip" it.
+
+    >>> SamplesConfig({"house sparrow": 2})
+    SamplesConfig(weights={'house sparrow': 2.0}, attribute=None, ignore=None, singletons='count')
+    """
+
+    weights: Literal["balanced"] | Mapping[str, Any] | None = None
+    attribute: str | None = None
+    ignore: str | None = None
+    singletons: Literal["count", "skip"] = "count"
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if isinstance(self.weights, Mapping):
+            found = {
+                name: float(checks.number(f"weights.{name}", value, at_least=0))
+                for name, value in self.weights.items()
+            }
+            object.__setattr__(self, "weights", found)
+
+    @property
+    def options(self) -> list[str]:
+        """The options of the loss that these settings ask for."""
+        asked = {
+            "weights": self.weights is not None or self.attribute is not None,
+            "ignore_label": self.ignore is not None,
+            "singletons": self.singletons != "count",
+        }
+        return [name for name, is_asked in asked.items() if is_asked]
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from kinspace.training.embedding import embed_all
 from kinspace.training.frozen import freeze
 from kinspace.training.loop import Plan
 from kinspace.training.optimizer import make_optimizer
+from kinspace.training.samples import sample_options
 from kinspace.training.settings import RunSettings
 from kinspace.training.state import State, WeightAverage
 from kinspace.training.step import Precision, seed_everything
@@ -213,6 +214,7 @@ def warm_start_recipe(recipe: Recipe) -> Recipe:
         "tune": {},
         "fine_tuning": {},
     }
+    table["samples"] = table["samples"] | {"singletons": "count"}  # softmax has none
     table.pop("index", None)
     table["optimizer"] = table["optimizer"] | {"lr": part.lr, "loss": 10.0, "ema": None}
     table["schedule"] = {"steps": part.steps, "kind": "constant"}
@@ -362,6 +364,7 @@ def make_state(
         loader=train.batches(sampler, train=True, seed=seed),
         index=index,
         average=None if part.ema is None else WeightAverage(model, part.ema),
+        samples=sample_options(recipe.samples, train.dataset, device),
     )
 
 

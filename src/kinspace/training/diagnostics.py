@@ -10,15 +10,18 @@ norms          unnormalized embeddings grow beyond a hundred times their first n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from kinspace._core.references import Miner
 from kinspace._core.vectors import unit
-from kinspace.losses import NRA, Contrastive, Triplet, rank_statistics
+from kinspace.losses import NRA, Contrastive, MultiSimilarity, Triplet, rank_statistics
+from kinspace.miners import MINERS, mined_counts, multi_similarity
 
-__all__ = ["Diagnostics", "batch_statistics", "small_classes_warning"]
+__all__ = ["Diagnostics", "batch_statistics", "mined_by_loss", "small_classes_warning"]
 
 _COLLAPSED = 0.999  # an untrained net is often at 0.98
 _PATIENCE = 5  # rows in succession before a warning
@@ -56,6 +59,38 @@ def batch_statistics(embeddings: Tensor, labels: Tensor, loss: nn.Module) -> dic
         negative, positive = rank_statistics(embeddings, labels)
         found |= {"nearest_is_negative": negative, "farthest_is_positive": positive}
     return found
+
+
+@torch.no_grad()
+def mined_by_loss(
+    embeddings: Tensor, labels: Tensor, loss: nn.Module, *, ignore_label: int | None = None
+) -> dict[str, int]:
+    """How much the loss mines in a batch (`mined_counts`); empty where it takes all, or draws.
+
+    >>> x, labels = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0, 0, 1])
+    >>> mined_by_loss(x, labels, Triplet(mining="batch_hard"))
+    {'triplets': 2, 'anchors': 2}
+    """
+    miner = _miner_of(loss)
+    if miner is None:
+        return {}
+    if ignore_label is not None:
+        kept = labels != ignore_label
+        embeddings, labels = embeddings[kept], labels[kept]
+    return mined_counts(miner(embeddings, labels), labels) if len(labels) else {}
+
+
+def _miner_of(loss: nn.Module) -> Miner | None:
+    """The miner that finds what a loss mines; None where there is none by its distance."""
+    if isinstance(loss, Triplet):
+        if not isinstance(loss.mining, str):
+            return loss.mining
+        euclidean = loss.distance in (None, "euclidean", "squared_euclidean")
+        return MINERS.get(loss.mining) if euclidean else None
+    if isinstance(loss, MultiSimilarity) and loss.mining_margin is not None:
+        margin = float(loss.mining_margin)
+        return partial(multi_similarity, margin=margin) if loss.distance == "cosine" else None
+    return None
 
 
 class Diagnostics:

@@ -25,7 +25,7 @@ from kinspace.evaluation.retrieval import QueryScores, Retrieval
 from kinspace.samplers import clusters_of
 from kinspace.training.callbacks import Callback
 from kinspace.training.data_parts import DataPart
-from kinspace.training.diagnostics import Diagnostics, batch_statistics
+from kinspace.training.diagnostics import Diagnostics, batch_statistics, mined_by_loss
 from kinspace.training.embedding import embed_all
 from kinspace.training.log import (
     LossWindow,
@@ -150,6 +150,7 @@ def _step(state: State, plan: Plan, batch: tuple[Tensor, Tensor, Tensor]) -> Ste
         micro_batch=plan.micro_batch,
         seed=(plan.seed, state.step),
         clusters=None if index is None else (lambda indices: clusters_of(index, indices)),
+        samples=state.samples,
     )
     scaler = state.precision.scaler
     scaler.unscale_(optimizer)
@@ -247,9 +248,17 @@ def _metrics(
         **losses,
         "lr": max(group["lr"] for group in state.optimizer.param_groups),
         **dict(zip(statistics, numbers, strict=True)),
+        **_mined(state, result),
         "images/s": rate,
         "left": (plan.steps - state.step) * len(result.labels) / rate if rate else 0.0,
     }
+
+
+def _mined(state: State, result: StepResult) -> dict[str, int]:
+    """How much the loss mined in this batch, where it mines."""
+    ignored = None if state.samples is None else state.samples.ignore_label
+    loss = state.objective.loss
+    return mined_by_loss(result.embeddings, result.labels, loss, ignore_label=ignored)
 
 
 def _log(row: dict[str, Any], hooks: Hooks, diagnostics: Diagnostics) -> None:

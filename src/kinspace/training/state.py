@@ -20,6 +20,7 @@ from kinspace.clustering import ClusterIndex
 from kinspace.objective import Objective
 from kinspace.samplers import BatchSampler
 from kinspace.training.log import LossWindow
+from kinspace.training.samples import SampleOptions
 from kinspace.training.step import Precision
 
 __all__ = ["Best", "Loader", "State", "WeightAverage", "from_checkpoint", "to_checkpoint"]
@@ -93,6 +94,7 @@ class State:
     best: Best = field(default_factory=Best)
     window: LossWindow = field(default_factory=LossWindow)  # the losses since the last row
     memory: dict[str, Any] = field(default_factory=dict)  # of the diagnostics
+    samples: SampleOptions | None = None
 
     @property
     def eval_model(self) -> nn.Module:

@@ -82,7 +82,7 @@ class Precision:
         return float(self.scaler.get_scale()) if self.scaler.is_enabled() else 1.0
 
 
-def compute_gradients(
+def compute_gradients(  # noqa: PLR0913 (an option each)
     model: nn.Module,
     objective: Objective,
     batch: tuple[Tensor, Tensor, Tensor],
@@ -91,13 +91,14 @@ def compute_gradients(
     micro_batch: int | None = None,
     seed: tuple[int, int] = (0, 0),
     clusters: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+    samples: Callable[[Tensor], Mapping[str, Any]] | None = None,
 ) -> StepResult:
     """Write the gradient of the objective on the global batch to the parameters' `.grad`.
 
     batch: the inputs, labels and indices of this process. micro_batch: inputs embedded at a time;
     None: all. seed: the run's seed and the number of the step. clusters: for a loss that takes
     clusters, a function from the indices of the global batch to the cluster of each sample and the
-    class of each cluster.
+    class of each cluster. samples: a function from them to what the loss is told of these samples.
     """
     inputs, labels, indices = batch
     chunks = inputs.split(micro_batch or len(inputs))
@@ -116,12 +117,12 @@ def compute_gradients(
             embedded = [embed(number) for number in range(len(chunks))]
     own = torch.cat([part.detach().float() for part in embedded]).requires_grad_()
     whole, labels, indices = gather(own, labels, indices)
-    of_clusters: Mapping[str, Tensor] = {}
+    given: dict[str, Any] = {} if samples is None else {"samples": samples(indices)}
     if clusters is not None:
         numbers, classes = clusters(indices)
-        of_clusters = {"clusters": numbers, "cluster_labels": classes}
+        given |= {"clusters": numbers, "cluster_labels": classes}
     try:
-        total, parts, losses = objective(whole, labels, **of_clusters)
+        total, parts, losses = objective(whole, labels, **given)
     except (RuntimeError, ValueError) as error:  # some losses sort or count, which NaN breaks
         if whole.isfinite().all():
             raise

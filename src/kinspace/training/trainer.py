@@ -65,6 +65,7 @@ from kinspace.training.run_folder import (
     write_checkpoint,
     write_run,
 )
+from kinspace.training.samples import require_names
 from kinspace.training.selection import Selection
 from kinspace.training.settings import RunSettings
 from kinspace.training.state import State, from_checkpoint
@@ -112,6 +113,7 @@ class Trainer:
         dataset = load_dataset(data, allow_outside=settings.allow_outside)
         dataset.require_labels("train")
         recipe = recipe_in_force(out, recipe) if resume else recipe
+        require_names(recipe.samples, dataset)
         given, note = recipe.to_dict(), None
         if model is None:
             recipe = choose_backbone(recipe, dataset)

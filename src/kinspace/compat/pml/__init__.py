@@ -10,7 +10,15 @@ pytorch-metric-learning (docs/coming-from-pytorch-metric-learning.md), with a ta
 An option that is not in the signature has no counterpart: a TypeError, rather than a silent change.
 """
 
-from kinspace.compat.pml import accuracy, distances, losses, miners, reducers, samplers
+from kinspace.compat.pml import (
+    accuracy,
+    distances,
+    losses,
+    miners,
+    reducers,
+    samplers,
+    wrappers,
+)
 from kinspace.compat.pml.accuracy import AccuracyCalculator
 
 __all__ = [
@@ -21,4 +29,5 @@ __all__ = [
     "miners",
     "reducers",
     "samplers",
+    "wrappers",
 ]

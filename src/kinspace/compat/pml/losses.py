@@ -10,19 +10,22 @@ on coming from pytorch-metric-learning says how.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from kinspace import losses as ours
-from kinspace._core.references import chosen, compared, triplets_of_pairs
-from kinspace._core.samples import inputs_of
-from kinspace._core.tensor_ops import upcast_half
-from kinspace._core.vectors import unit
-from kinspace.compat.pml.distances import LpDistance
+from kinspace._core.references import compared, triplets_of_pairs
+from kinspace.compat.pml.distances import CosineSimilarity, Distance, LpDistance
+from kinspace.compat.pml.loss import Loss
 from kinspace.compat.pml.reducers import AvgNonZeroReducer, MeanReducer, SumReducer
+from kinspace.compat.pml.wrappers import (
+    CrossBatchMemory,
+    MultipleLosses,
+    SelfSupervisedLoss,
+    VICRegLoss,
+)
 
 __all__ = [
     "AngularLoss",
@@ -56,89 +59,16 @@ __all__ = [
     "VICRegLoss",
 ]
 
-Indices = tuple[Tensor, ...]
 Reducer = AvgNonZeroReducer | MeanReducer | SumReducer
 
 
-class Loss(nn.Module):
-    """A loss of kinspace, called as there.
-
-    normalize: whether embeddings are scaled to length 1 first, as the distances there do; scale:
-    what they are multiplied by after. average: None where the loss reduces itself; "anchors", the
-    mean over the anchors that have a positive, or "pairs", over the positive pairs.
-
-    >>> criterion = TripletMarginLoss(margin=0.2)
-    >>> x, labels = torch.eye(3), torch.tensor([0, 0, 1])
-    >>> criterion(x, labels), criterion(x, labels, (labels[:1], labels[:1] + 1, labels[2:] + 1))
-    (tensor(0.2000), tensor(0.2000))
-    """
-
-    def __init__(
-        self,
-        loss: nn.Module,
-        *,
-        normalize: bool = False,
-        scale: float = 1.0,
-        average: str | None = None,
-    ) -> None:
-        super().__init__()
-        self.loss, self.normalize, self.scale, self.average = loss, normalize, scale, average
-
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: Indices | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-        **others: Any,
-    ) -> Tensor:
-        given = dict(others)
-        takes = inputs_of(self.loss.forward)
-        if ref_emb is not None:
-            given |= {"reference": self._scaled(ref_emb), "reference_labels": ref_labels}
-        if indices_tuple is not None:
-            given |= _tuples(indices_tuple)
-        if wrong := [name for name in given if name not in takes]:
-            raise ValueError(
-                f"{wrong[0]}: expected none, {type(self.loss).__name__} does not take any, got some"
-            )
-        embeddings = self._scaled(embeddings)
-        terms: Tensor = self.loss(embeddings, labels, **given)
-        return terms if self.average is None else self._averaged(terms, embeddings, labels, given)
-
-    def _scaled(self, embeddings: Tensor) -> Tensor:
-        return self.scale * unit(upcast_half(embeddings)) if self.normalize else embeddings
-
-    def _averaged(
-        self, terms: Tensor, embeddings: Tensor, labels: Tensor, given: dict[str, Any]
-    ) -> Tensor:
-        _, whole = compared(
-            embeddings,
-            labels,
-            given.get("reference"),
-            given.get("reference_labels"),
-            given.get("includes_batch", False),
-        )
-        index = chosen(given.get("pairs"), given.get("triplets"), whole)
-        counts = index.positives[1].sum(1)  # positives of each anchor
-        weights = counts if self.average == "pairs" else (counts > 0)
-        value: Tensor = (weights * terms).sum() / weights.sum().clamp(min=1)
-        return value
-
-
-def _tuples(indices: Indices) -> dict[str, Tensor]:
-    if len(indices) == 3:
-        return {"triplets": torch.stack([column.long() for column in indices], 1)}
-    if len(indices) != 4:
-        raise ValueError(f"indices_tuple: expected 3 or 4 tensors, got {len(indices)}")
-    first, positive, second, negative = (column.long() for column in indices)
-    pairs = [torch.stack([first, positive], 1), torch.stack([second, negative], 1)]
-    return {"pairs": torch.cat(pairs)}
-
-
-def _distance(given: LpDistance | None, power: int = 1) -> LpDistance:
+def _distance(given: Distance | None, power: int = 1) -> Distance:
     return LpDistance(power=power) if given is None else given
+
+
+def _require(distance: Distance, *words: str) -> None:
+    if distance.word not in words:
+        raise ValueError(f"distance: expected one that is {' or '.join(words)}, got {distance}")
 
 
 def AngularLoss(alpha: float = 40) -> Loss:
@@ -163,17 +93,21 @@ def ContrastiveLoss(
     pos_margin: float = 0,
     neg_margin: float = 1,
     *,
-    distance: LpDistance | None = None,
+    distance: Distance | None = None,
     reducer: Reducer | None = None,
 ) -> Loss:
-    """`kinspace.losses.Contrastive`: plain distances of unit vectors, means over terms above 0."""
-    if pos_margin:
-        raise ValueError(f"pos_margin: expected 0, got {pos_margin}")
+    """`kinspace.losses.Contrastive`: plain distances of unit vectors, means over terms above 0.
+
+    Margins of a similarity are similarities; pos_margin is the one of distance 0.
+    """
     distance, reduction = _distance(distance), (reducer or AvgNonZeroReducer()).reduction
+    most = {"cosine": 1.0, "dot": 0.0}.get(distance.word, 0.0)  # the similarity of distance 0
+    if pos_margin != most:
+        raise ValueError(f"pos_margin: expected {most:g}, got {pos_margin}")
     loss = ours.Contrastive(
-        margin=float(neg_margin),
+        margin=most - neg_margin if distance.is_inverted else float(neg_margin),
         reduction="mean_each" if reduction == "mean" else reduction,  # of same and of different
-        squared=distance.power == 2,
+        distance=distance.word,
     )
     return Loss(loss, normalize=distance.normalize_embeddings)
 
@@ -198,6 +132,7 @@ def HistogramLoss(n_bins: int | None = None, delta: float | None = None) -> Loss
 
 def LiftedStructureLoss(neg_margin: float = 1, *, distance: LpDistance | None = None) -> Loss:
     """`kinspace.losses.LiftedStructure`, of unit vectors."""
+    _require(_distance(distance), "euclidean")
     normalize = _distance(distance).normalize_embeddings
     return Loss(ours.LiftedStructure(margin=float(neg_margin)), normalize=normalize)
 
@@ -205,8 +140,11 @@ def LiftedStructureLoss(neg_margin: float = 1, *, distance: LpDistance | None = 
 class _AllTriplets(nn.Module):
     """Margin loss with one boundary, on given triplets or on all."""
 
-    def __init__(self, margin: float, boundary: float, learnt: bool, weight: float) -> None:
+    def __init__(
+        self, margin: float, boundary: float, learnt: bool, weight: float, distance: str
+    ) -> None:
         super().__init__()
+        self.distance = distance
         value = torch.tensor(float(boundary))
         self.boundary: Any = nn.Parameter(value) if learnt else float(boundary)
         self.margin, self.weight, self.learnt = margin, weight, learnt
@@ -231,7 +169,12 @@ class _AllTriplets(nn.Module):
                 pairs = torch.cat([same.nonzero(), index.different.nonzero()])
             triplets = triplets_of_pairs(pairs, index)
         loss = ours.margin_loss(
-            embeddings, triplets, margin=self.margin, boundary=self.boundary, reference=reference
+            embeddings,
+            triplets,
+            margin=self.margin,
+            boundary=self.boundary,
+            reference=reference,
+            distance=self.distance,
         )
         return loss + self.weight * self.boundary if self.learnt else loss
 
@@ -248,24 +191,35 @@ def MarginLoss(
 
     With a boundary a class: `kinspace.losses.Margin`.
     """
-    loss = _AllTriplets(float(margin), float(beta), learn_beta, float(nu))
+    word = _distance(distance).word
+    _require(_distance(distance), "euclidean", "squared_euclidean", "manhattan")
+    loss = _AllTriplets(float(margin), float(beta), learn_beta, float(nu), word)
     return Loss(loss, normalize=_distance(distance).normalize_embeddings)
 
 
-def MultiSimilarityLoss(alpha: float = 2, beta: float = 50, base: float = 0.5) -> Loss:
+def MultiSimilarityLoss(
+    alpha: float = 2, beta: float = 50, base: float = 0.5, *, distance: Distance | None = None
+) -> Loss:
     """`kinspace.losses.MultiSimilarity` without its mining, which is a miner there."""
+    distance = CosineSimilarity() if distance is None else distance
     loss = ours.MultiSimilarity(
-        alpha=float(alpha), beta=float(beta), base=float(base), mining_margin=None
+        alpha=float(alpha),
+        beta=float(beta),
+        base=float(base) if distance.is_inverted else -float(base),  # of -D
+        mining_margin=None,
+        distance=distance.word,
     )
-    return Loss(loss)
+    return Loss(loss, normalize=distance.normalize_embeddings)
 
 
-def NCALoss(softmax_scale: float = 1, *, distance: LpDistance | None = None) -> Loss:
+def NCALoss(softmax_scale: float = 1, *, distance: Distance | None = None) -> Loss:
     """`kinspace.losses.NCA`, of unit vectors times the root of the scale."""
-    normalize = _distance(distance, 2).normalize_embeddings
-    if not normalize and softmax_scale != 1:
-        raise ValueError("softmax_scale: expected 1 for embeddings as they are; scale them instead")
-    return Loss(ours.NCA(), normalize=normalize, scale=math.sqrt(softmax_scale))
+    given = _distance(distance, 2)
+    scaled = given.normalize_embeddings and given.word == "squared_euclidean"
+    if softmax_scale != 1 and not scaled:
+        raise ValueError("softmax_scale: expected 1 for this distance; scale the embeddings")
+    loss = ours.NCA(distance=given.word)
+    return Loss(loss, normalize=given.normalize_embeddings, scale=math.sqrt(softmax_scale))
 
 
 def NPairsLoss() -> Loss:
@@ -366,13 +320,13 @@ def SupConLoss(temperature: float = 0.1) -> Loss:
 
 
 def TripletMarginLoss(
-    margin: float = 0.05, *, distance: LpDistance | None = None, reducer: Reducer | None = None
+    margin: float = 0.05, *, distance: Distance | None = None, reducer: Reducer | None = None
 ) -> Loss:
     """`kinspace.losses.Triplet`: plain distances of unit vectors, the mean over terms above 0."""
     distance = _distance(distance)
     loss = ours.Triplet(
         margin=float(margin),
-        squared=distance.power == 2,
+        distance=distance.word,
         reduction=(reducer or AvgNonZeroReducer()).reduction,
     )
     return Loss(loss, normalize=distance.normalize_embeddings)
@@ -382,108 +336,3 @@ def TupletMarginLoss(margin: float = 5.73, scale: float = 64) -> Loss:
     """`kinspace.losses.TupletMargin`, averaged over positive pairs; the margin in degrees."""
     loss = ours.TupletMargin(slack=math.radians(margin), scale=float(scale), reduction="none")
     return Loss(loss, average="pairs")
-
-
-class VICRegLoss(nn.Module):
-    """`kinspace.losses.VICReg`, called as `loss(embeddings, ref_emb=other_view)`.
-
-    >>> x = torch.eye(3)
-    >>> bool(VICRegLoss()(x, ref_emb=x) == ours.VICReg()(x, x))
-    True
-    """
-
-    def __init__(
-        self,
-        invariance_lambda: float = 25,
-        variance_mu: float = 25,
-        covariance_v: float = 1,
-        eps: float = 1e-4,
-    ) -> None:
-        super().__init__()
-        self.loss = ours.VICReg(
-            invariance=float(invariance_lambda),
-            variance=float(variance_mu),
-            covariance=float(covariance_v),
-            eps=eps,
-        )
-
-    def forward(self, embeddings: Tensor, *, ref_emb: Tensor) -> Tensor:
-        return self.loss(embeddings, ref_emb)  # type: ignore[no-any-return]
-
-
-class CrossBatchMemory(nn.Module):
-    """`kinspace.losses.CrossBatchMemory` around a loss of this module.
-
-    >>> criterion = CrossBatchMemory(SupConLoss(), embedding_size=3, memory_size=100)
-    >>> criterion(torch.eye(3), torch.tensor([0, 0, 1])) > 0
-    tensor(True)
-    """
-
-    def __init__(self, loss: Loss, embedding_size: int, memory_size: int = 1024) -> None:
-        super().__init__()
-        self.memory = ours.CrossBatchMemory(_AsOurs(loss), memory_size, embedding_size)
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return self.memory(embeddings, labels)  # type: ignore[no-any-return]
-
-
-class _AsOurs(nn.Module):
-    """A loss of this module, called as those of kinspace."""
-
-    def __init__(self, loss: Loss) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        reference: Tensor,
-        reference_labels: Tensor,
-        includes_batch: bool,
-    ) -> Tensor:
-        others = {"includes_batch": includes_batch}
-        return self.loss(embeddings, labels, None, reference, reference_labels, **others)  # type: ignore[no-any-return]
-
-
-class SelfSupervisedLoss(nn.Module):
-    """Two views of the same samples, each other's positives.
-
-    >>> criterion = SelfSupervisedLoss(NTXentLoss())
-    >>> criterion(torch.eye(3), torch.eye(3)) < 1e-4
-    tensor(True)
-    """
-
-    def __init__(self, loss: nn.Module, symmetric: bool = True) -> None:
-        super().__init__()
-        self.loss, self.symmetric = loss, symmetric
-
-    def forward(self, embeddings: Tensor, ref_emb: Tensor) -> Tensor:
-        labels = torch.arange(len(embeddings), device=embeddings.device)
-        if self.symmetric:
-            return self.loss(torch.cat([embeddings, ref_emb]), labels.repeat(2))  # type: ignore[no-any-return]
-        return self.loss(embeddings, labels, None, ref_emb, labels)  # type: ignore[no-any-return]
-
-
-class MultipleLosses(nn.Module):
-    """The weighted sum of losses.
-
-    >>> criterion = MultipleLosses([SupConLoss(), NTXentLoss()], weights=[1.0, 0.5])
-    >>> criterion(torch.eye(4), torch.tensor([0, 0, 1, 1])) > 0
-    tensor(True)
-    """
-
-    def __init__(self, losses: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
-        super().__init__()
-        self.losses = nn.ModuleList(losses)
-        self.weights = [1.0] * len(losses) if weights is None else list(weights)
-
-    def forward(
-        self, embeddings: Tensor, labels: Tensor, indices_tuple: Indices | None = None
-    ) -> Tensor:
-        terms = [
-            weight * loss(embeddings, labels, indices_tuple)
-            for weight, loss in zip(self.weights, self.losses, strict=True)
-        ]
-        return torch.stack(terms).sum()

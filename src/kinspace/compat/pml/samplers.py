@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -54,17 +55,21 @@ def HierarchicalSampler(
     labels: Labels,
     batch_size: int,
     samples_per_class: int,
+    batches_per_super_tuple: int = 4,
     super_classes_per_batch: int = 2,
     inner_label: int = 0,
     outer_label: int = 1,
 ) -> BatchSampler:
     """`kinspace.samplers.hierarchical`; labels (samples, 2), the class and its parent.
 
+    As many batches as there: some for each choice of parents; here the parents are drawn.
+
     >>> labels = np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
     >>> sorted(next(iter(HierarchicalSampler(labels, batch_size=4, samples_per_class=2))))
     [0, 1, 2, 3]
     """
     table = np.asarray(labels)
+    parents = len(np.unique(table[:, outer_label]))
     together = super_classes_per_batch * samples_per_class
     if batch_size % together:
         raise ValueError(f"batch_size: expected a multiple of {together}, got {batch_size}")
@@ -74,4 +79,5 @@ def HierarchicalSampler(
         parents_per_batch=super_classes_per_batch,
         classes=batch_size // together,
         samples=samples_per_class,
+        batches_per_epoch=batches_per_super_tuple * math.comb(parents, super_classes_per_batch),
     )
