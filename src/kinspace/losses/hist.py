@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, reduce
 from kinspace._core.vectors import unit
-from kinspace.losses.proxies import new_proxies
+from kinspace.losses.proxies import new_layer, new_proxies
 
 __all__ = ["HIST", "hist_loss"]
 
@@ -39,6 +39,12 @@ BATCH_NORM_EPS = 1e-5
 
 
 @takes_samples
+@takes_options(
+    scale=checks.positive,
+    alpha=checks.positive,
+    weight=checks.at_least(0),
+    reduction=checks.one_of(REDUCTIONS),
+)
 def hist_loss(  # noqa: PLR0913 (the parameters of its network)
     embeddings: Tensor,
     labels: Tensor,
@@ -67,14 +73,11 @@ def hist_loss(  # noqa: PLR0913 (the parameters of its network)
     means = checks.matching_rows("means", means, embeddings)
     labels = checks.labels(embeddings, labels, len(means))
     units = norm.shape[-1] if isinstance(norm, Tensor) and norm.ndim else 0
-    log_variances = _checked("log_variances", log_variances, means.shape, means)
-    hidden = _checked("hidden", hidden, (units, means.shape[1] + 1), means)
-    norm = _checked("norm", norm, (2, units), means)
-    output = _checked("output", output, (len(means), units + 1), means)
-    checks.positive("scale", scale)
-    checks.positive("alpha", alpha)
-    checks.number("weight", weight, at_least=0)
-    checks.choice("reduction", reduction, REDUCTIONS)
+    rows, dim = means.shape
+    log_variances = checks.layer("log_variances", log_variances, (rows, dim), "the means", means)
+    hidden = checks.layer("hidden", hidden, (units, dim + 1), "the embeddings", means)
+    norm = checks.layer("norm", norm, (2, units), "the hidden units", means)
+    output = checks.layer("output", output, (rows, units + 1), "the hidden units", means)
     distances = _distances(unit(embeddings), unit(means), log_variances)  # (batch, classes)
     near = functional.cross_entropy(-scale * distances, labels, reduction="none")
     spread = _propagation(distances, labels, alpha)  # G, (batch, batch)
@@ -83,13 +86,6 @@ def hist_loss(  # noqa: PLR0913 (the parameters of its network)
     logits = spread @ functional.linear(z, output[:, :-1], output[:, -1])  # (batch, classes)
     classified = functional.cross_entropy(logits, labels, reduction="none")
     return reduce(near + weight * classified, reduction)
-
-
-def _checked(name: str, value: Tensor, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
-        came = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-        raise ValueError(f"{name}: expected floating point {tuple(shape)}, got {came}")
-    return value.to(like.dtype)
 
 
 def _distances(x: Tensor, means: Tensor, log_variances: Tensor) -> Tensor:
@@ -124,6 +120,7 @@ class HIST(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -138,31 +135,12 @@ class HIST(nn.Module):
     ) -> None:
         super().__init__()
         width = checks.integer("width", width, at_least=1)
-        self.scale = checks.positive("scale", scale)
-        self.alpha = checks.positive("alpha", alpha)
-        self.weight = checks.number("weight", weight, at_least=0)
-        self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
+        keep_options(self, hist_loss, scale=scale, alpha=alpha, weight=weight, reduction=reduction)
         self.means, self.log_variances = (new_proxies(num_classes, dim) for _ in range(2))
-        self.hidden = _new_layer(width, dim)
+        self.hidden = new_layer(width, dim)
         self.norm = nn.Parameter(torch.stack([torch.ones(width), torch.zeros(width)]))
-        self.output = _new_layer(num_classes, width)
+        self.output = new_layer(num_classes, width)
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return hist_loss(
-            embeddings,
-            labels,
-            *(self.means, self.log_variances, self.hidden, self.norm, self.output),
-            scale=self.scale,
-            alpha=self.alpha,
-            weight=self.weight,
-            reduction=self.reduction,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "scale", "alpha", "weight", "reduction")
-
-
-def _new_layer(rows: int, columns: int) -> nn.Parameter:
-    """Weights and, in the last column, the bias of a layer, drawn as `nn.Linear` draws them."""
-    return nn.Parameter((2 * torch.rand(rows, columns + 1) - 1) / columns**0.5)
+        classes, network = (self.means, self.log_variances), (self.hidden, self.norm, self.output)
+        return hist_loss(embeddings, labels, *classes, *network, **kept_options(self), **samples)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.checks import options_repr
+from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
 from kinspace._core.samples import Samples, takes_samples
 from kinspace._core.vectors import euclidean_distances, fill_diagonal, unit
 from kinspace.losses.proxies import new_centers
@@ -35,6 +35,7 @@ __all__ = ["PFML", "pfml_loss"]
 
 
 @takes_samples
+@takes_options(alpha=checks.positive, delta=checks.positive, eps=checks.positive)
 def pfml_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -55,9 +56,6 @@ def pfml_loss(
     """
     centers = checks.matching_centers("centers", centers, embeddings)
     labels = checks.labels(embeddings, labels, len(centers))
-    checks.positive("alpha", alpha)
-    checks.positive("delta", delta)
-    checks.positive("eps", eps)
     classes = torch.arange(len(centers), device=labels.device)
     of_points = torch.cat([labels, classes.repeat_interleave(centers.shape[1])])
     points = unit(torch.cat([embeddings, centers.flatten(0, 1)]))  # (points, dim)
@@ -76,6 +74,7 @@ class PFML(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    extra_repr = options_repr
 
     def __init__(
         self,
@@ -88,21 +87,8 @@ class PFML(nn.Module):
         eps: float = 0.02,
     ) -> None:
         super().__init__()
-        self.alpha = checks.positive("alpha", alpha)
-        self.delta = checks.positive("delta", delta)
-        self.eps = checks.positive("eps", eps)
+        keep_options(self, pfml_loss, alpha=alpha, delta=delta, eps=eps)
         self.centers = new_centers(num_classes, centers, dim)
 
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
-        return pfml_loss(
-            embeddings,
-            labels,
-            self.centers,
-            alpha=self.alpha,
-            delta=self.delta,
-            eps=self.eps,
-            **samples,
-        )
-
-    def extra_repr(self) -> str:
-        return options_repr(self, "alpha", "delta", "eps")
+        return pfml_loss(embeddings, labels, self.centers, **kept_options(self), **samples)

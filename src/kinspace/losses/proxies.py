@@ -1,4 +1,4 @@
-"""One learnt vector a class: the parameter of the proxy losses and of the softmax."""
+"""New parameters of losses: one learnt vector a class, several, or a layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from kinspace._core import checks
 
-__all__ = ["new_centers", "new_proxies"]
+__all__ = ["new_centers", "new_layer", "new_proxies"]
 
 
 def new_proxies(num_classes: int, dim: int) -> nn.Parameter:
@@ -34,3 +34,12 @@ def new_centers(num_classes: int, centers: int, dim: int) -> nn.Parameter:
     centers = checks.integer("centers", centers, at_least=1)
     dim = checks.integer("dim", dim, at_least=1)
     return nn.Parameter(torch.randn(num_classes, centers, dim) * (2 / num_classes) ** 0.5)
+
+
+def new_layer(rows: int, columns: int) -> nn.Parameter:
+    """Weights of a layer, and in the last column its bias, drawn as `nn.Linear` draws them.
+
+    >>> new_layer(3, 2).shape
+    torch.Size([3, 3])
+    """
+    return nn.Parameter((2 * torch.rand(rows, columns + 1) - 1) / columns**0.5)
