@@ -52,19 +52,24 @@ TRIED: dict[str, list[list[str] | str]] = {
         ["train", "digits", "--out", "lora", "--backbone", "vit_tiny_patch16_224", *STEPS, *LORA]
     ],
     "serve": [
-        "import subprocess, sys, time, urllib.request\n"
-        "server = subprocess.Popen([sys.executable, '-m', 'kinspace', 'serve', 'run', "
-        "'--port', '8765'])\n"
-        "for attempt in range(120):\n"
-        "    try:\n"
-        "        urllib.request.urlopen('http://127.0.0.1:8765/healthz').close()\n"
-        "        break\n"
-        "    except OSError:\n"
-        "        time.sleep(1)\n"
-        "else:\n"
-        "    raise SystemExit('the server does not answer')\n"
-        "server.terminate()\n"
-        "server.wait(60)"
+        "import socket, subprocess, sys, time, urllib.request\n"
+        "with socket.socket() as free:\n"
+        "    free.bind(('127.0.0.1', 0))\n"
+        "    port = str(free.getsockname()[1])\n"
+        "command = [sys.executable, '-m', 'kinspace', 'serve', 'run', '--port', port]\n"
+        "server = subprocess.Popen(command)\n"
+        "try:\n"
+        "    for attempt in range(600):\n"
+        "        try:\n"
+        "            urllib.request.urlopen(f'http://localhost:{port}/', timeout=9).close()\n"
+        "            break\n"
+        "        except OSError:\n"
+        "            time.sleep(1)\n"
+        "    else:\n"
+        "        raise SystemExit('the server does not answer')\n"
+        "finally:\n"
+        "    server.terminate()\n"
+        "    server.wait(60)"
     ],
     "faiss": [["index", "run", "--replace", "--backend", "faiss"]],
     "milvus": [["index", "run", "--replace", "--backend", "milvus", "--uri", "milvus.db"]],
@@ -167,7 +172,7 @@ class Trial:
         except subprocess.CalledProcessError as error:
             failed = _last_line(error.output)
         except subprocess.TimeoutExpired as error:
-            failed = f"no answer in {error.timeout:.0f} s: {error.cmd[-1]}"
+            failed = f"no answer in {error.timeout:.0f} s: {' '.join(error.cmd[1:])[:80]!r}"
         found = self._installed()
         names = [re.split(r"[\[<>=~! ]", text)[0] for text in requirements]
         versions = [f"{name} {found.get(_canonical(name), 'missing')}" for name in names]

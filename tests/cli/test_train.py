@@ -19,6 +19,7 @@ METHOD = ["--method", "contrastive", "--steps", "2"]
         (["PHOTOS", "--set", "loss.alfa=3"], "did you mean 'alpha'?"),
         (["PHOTOS", "--set", "los.alpha=3"], "unknown key 'los'; did you mean 'loss'?"),
         (["PHOTOS", "--set", "loss.alpha=big"], "loss.alpha: expected a finite number, got 'big'"),
+        (["PHOTOS", "--backbone", "smal"], "--backbone: model.backbone: unknown backbone 'smal'"),
         (["PHOTOS", "--set", "loss.alpha"], "--set: expected KEY=VALUE"),
         (["PHOTOS", "--loss", "triplets"], "did you mean 'triplet'?"),
         (

@@ -120,6 +120,17 @@ def test_classes_with_one_good_picture_or_none_are_named(clean: Path) -> None:
     assert "1 class with one good picture only" in _printed(result)
 
 
+def test_a_folder_within_a_class_is_said(clean: Path) -> None:
+    write_clean(clean, classes=4)
+    assert check(from_folder(clean)).nested is None
+    first = next(clean.iterdir())
+    (first / "old").mkdir()
+    next(first.glob("*.*")).rename(first / "old/1.png")
+    result = check(from_folder(clean))
+    assert result.nested == f"{first.name}/old"
+    assert f"{first.name}/old counts to the class {first.name}" in _printed(result)
+
+
 def test_imbalance_and_sizes_are_measured(tmp_path: Path) -> None:
     for label, count in (("few", 2), ("many", 6)):
         (tmp_path / label).mkdir()

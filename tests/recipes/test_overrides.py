@@ -68,6 +68,7 @@ def test_changes_are_made_in_the_copy_only() -> None:
     ("changes", "message"),
     [
         ({"loss.bta": 2}, "--set: loss.bta: unknown option of almn 'bta'; did you mean 'beta'"),
+        ({"lr": 2}, "--set: unknown key 'lr'; did you mean 'optimizer.lr'?"),
         ({"los.beta": 2}, "--set: los.beta: unknown key 'los'; did you mean 'loss'"),
         ({"loss.beta": "2"}, "--set: loss.beta: expected a finite number, got '2'"),
         ({"loss.beta.x": 2}, "--set: loss.beta.x: unknown key; beta is a value, not a table"),

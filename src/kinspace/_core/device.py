@@ -24,7 +24,8 @@ def pick_device(name: str | torch.device | None = None) -> torch.device:
         raise ValueError(f"device: expected cpu, cuda or cuda:1, got {name!r}") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        raise ValueError(f"device: expected one that is there, got {name!r}; GPUs: {count}")
+        there = f"GPUs: {count}" + ("" if count else "; cpu works everywhere")
+        raise ValueError(f"device: expected one that is there, got {name!r}; {there}")
     if name == "cuda":
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
     return device

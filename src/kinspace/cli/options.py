@@ -154,6 +154,16 @@ def overrides(texts: Sequence[str] | None, steps: int | None) -> dict[str, Any]:
     return values if steps is None else values | {"schedule.steps": steps}
 
 
+FLAGS = {  # options that are a recipe's key
+    "model.backbone": "--backbone",
+    "model.weights": "--weights",
+    "model.freeze": "--freeze",
+    "schedule.steps": "--steps",
+    "search.budget": "--budget",
+    "search.cpu_minutes": "--budget",
+}
+
+
 def recipe_from_options(
     method: str | Recipe | None,
     changes: Mapping[str, Any],
@@ -188,5 +198,6 @@ def recipe_from_options(
     if regularizers:
         recipe = with_regularizers(recipe, regularizers)
     if given := {key: value for key, value in changes.items() if value is not None}:
-        recipe = with_changes(recipe, given)
+        where = ", ".join(dict.fromkeys(FLAGS.get(key, "--set") for key in given))
+        recipe = with_changes(recipe, given, where=where)
     return recipe if batch is None else with_batch_size(recipe, batch)

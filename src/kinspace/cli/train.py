@@ -149,7 +149,9 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 quiet=quiet,
             )
         elif data is None:
-            raise ValueError("DATA: expected a folder, a table, an archive or a name")
+            raise ValueError(
+                "DATA: expected a folder, a table, an archive or a name: kinspace train photos/"
+            )
         else:
             run = train(
                 data,

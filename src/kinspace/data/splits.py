@@ -222,12 +222,13 @@ def official(dataset: Dataset) -> Split:
     >>> from kinspace.data.in_memory import digits_dataset
     >>> official(digits_dataset())
     Traceback (most recent call last):
-    ValueError: digits: has no official parts; split it: zero_shot, stratified, ...
+    ValueError: digits: has no official parts, such as folders train and test above those ...
     """
     dataset.require_labels("official")
     if dataset.parts is None:
         raise ValueError(
-            f"{dataset.name}: has no official parts; split it: zero_shot, stratified, class_folds"
+            f"{dataset.name}: has no official parts, such as folders train and test above those of "
+            "the classes; take the split zero_shot, random_classes or stratified"
         )
     number = {"train": _TRAIN, "val": _VALIDATION}
     assignment = torch.tensor([number.get(part, _TEST) for part in dataset.parts])

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import PurePosixPath
 
 import numpy as np
 from PIL import Image
@@ -88,6 +89,7 @@ class CheckResult:
     sizes: Sizes | None  # None: no good picture
     modes: dict[str, int]  # how pictures are stored: RGB, L, CMYK ...
     animated: int  # pictures with several frames; only the first counts
+    nested: str | None = None  # a folder within a class folder, if there is one
     training: str | None = None  # why a training on the good pictures cannot be; None: it can
 
     @property
@@ -145,8 +147,18 @@ def check(
         sizes=_sizes(seen) if seen else None,
         modes=dict(Counter(info.mode for info in seen).most_common()),
         animated=sum(info.frames > 1 for info in seen),
+        nested=_nested_folder(dataset, labels) if dataset.labeled else None,
         training=split_problem(dataset.subset(good)) if dataset.labeled and good else None,
     )
+
+
+def _nested_folder(dataset: Dataset, labels: Sequence[str]) -> str | None:
+    """The first folder below the folder of a class, as photos/cats/birman/1.jpg has."""
+    for index, label in enumerate(labels):
+        folders = PurePosixPath(dataset.pictures.name(index)).parts[:-1]
+        if label in folders[:-1]:
+            return "/".join(folders[: folders.index(label) + 2])
+    return None
 
 
 def drop_unreadable(dataset: Dataset, found: CheckResult | UnreadablePictures) -> Dataset:

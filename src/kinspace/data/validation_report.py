@@ -50,7 +50,8 @@ def check_table(result: CheckResult) -> RenderableType:
             parts.append(_listing(f"{what} with {title}", ("class",), [[n] for n in names]))
     if result.training:
         parts += ["", Text(result.training)]
-    parts += ["", Text(check_verdict(result))]
+    else:
+        parts += ["", Text(check_verdict(result))]
     return Group(*parts)
 
 
@@ -74,6 +75,9 @@ def check_facts(result: CheckResult) -> Iterator[tuple[str, str]]:
         yield "pictures a class", f"{smallest:,} to {largest:,}, median {median:,}"
         ratio = f"largest / smallest {largest / smallest:.3g}, " if smallest else ""
         yield "imbalance", f"{ratio}Gini {result.gini:.2f}"
+    if result.nested is not None:
+        name = result.nested.split("/")[-2]
+        yield "nested folders", f"{result.nested} counts to the class {name}, others likewise"
     if result.sizes is not None:
         sizes = result.sizes
         small, middle, large = (

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kinspace._core.checks import or_list
 from kinspace.losses import LOSSES
 from kinspace.models.backbones import BACKBONES
 from kinspace.objective import make_loss
@@ -81,12 +82,20 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any], *, where: str = "--
         if not {"optimizer.lr", "schedule.steps"}.isdisjoint(given):
             changes = {"search.budget": 0.0, **changes}
         for key, value in changes.items():
-            require_choice(key, key.partition(".")[0], [*recipe.to_dict(), "index"], what="key")
+            _require_key(key, recipe.to_dict())
             set_dotted(table, key, value)
         table["fine_tuning"] = {k: v for k, v in table["fine_tuning"].items() if k not in given}
         return Recipe.from_dict(table)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def _require_key(key: str, table: Mapping[str, Any]) -> None:
+    sections = {name: part for name, part in table.items() if isinstance(part, dict)}
+    within = [f"{name}.{key}" for name, part in sections.items() if key in part]
+    if "." not in key and key not in table and within:
+        raise ValueError(f"unknown key {key!r}; did you mean {or_list(within)}?")
+    require_choice(key, key.partition(".")[0], [*table, "index"], what="key")
 
 
 def _with_pretrained(changes: Mapping[str, Any]) -> Mapping[str, Any]:
