@@ -1,11 +1,13 @@
 """kinspace index."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from bundles import bare_run, run_with_gallery
 from command_line import run
+from kinspace.data import digits_dataset
 
 
 def test_prints_the_recall_of_an_approximate_search(tmp_path: Path) -> None:
@@ -47,3 +49,18 @@ def test_invalid_input_is_an_error_in_a_line(options: list[str], said: str, tmp_
     output = run("index", bare_run(tmp_path), *options, code=2)
     assert said in output
     assert "Traceback" not in output
+
+
+def test_another_order_and_precision_change_no_decision(tmp_path: Path) -> None:
+    folder = run_with_gallery(tmp_path)
+    picture = tmp_path / "one.png"
+    digits_dataset().pictures.read(5).save(picture)
+    before = json.loads(run("search", folder, str(picture), "-k", "30", "--json"))
+    options = ["--backend", "milvus", "--precision", "int8", "--rerank", "k_reciprocal"]
+    said = run("index", folder, "--rebuild", *options)
+    assert "searched by milvus on int8 vectors, re-scored exactly, shown by k_reciprocal" in said
+    after = json.loads(run("search", folder, str(picture), "-k", "30", "--json"))
+    assert {**after, "neighbors": []} == {**before, "neighbors": []}
+    assert [one["id"] for one in after["neighbors"]] != [one["id"] for one in before["neighbors"]]
+    said = run("index", folder, "--rebuild", "--backend", "milvus", "--precision", "binary", code=2)
+    assert "milvus-lite has no binary vectors" in said

@@ -95,6 +95,13 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
         int | None,
         typer.Option(min=1, help="Keep the first so many numbers of each vector. Default: all."),
     ] = None,
+    rerank: Annotated[
+        str | None,
+        typer.Option(
+            help="Show neighbors in the order of query_expansion or k_reciprocal; the class is "
+            "decided by cosines. Default: none; with --rebuild as before."
+        ),
+    ] = None,
     batch: ImageBatch = 64,
     workers: LoaderWorkers = 0,
     strangers: Strangers = None,
@@ -134,7 +141,9 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 if data is not None or replace:
                     raise ValueError("--rebuild: expected without DATA and without --replace")
                 display.status("building the index")
-                model = rebuild_index(run, backend=search, options=options, device=device)
+                model = rebuild_index(
+                    run, backend=search, options=options, rerank=rerank, device=device
+                )
                 _print_gallery(model)
                 return
             pictures = data and load_pictures(
@@ -152,6 +161,7 @@ def index_command(  # noqa: PLR0913 - every option of the command is a parameter
                 options=options,
                 replace_gallery=replace,
                 truncate_dim=truncate_dim,
+                rerank=rerank or "none",
                 device=device,
                 progress=display.count,
                 batch_size=batch,
@@ -171,7 +181,8 @@ def _print_gallery(model: EmbeddingModel) -> None:
     backend, count = model.gallery.backend, plural(len(model.table), "picture")
     if model.gallery.precision != "float32":
         backend += f" on {model.gallery.precision} vectors, re-scored exactly"
-    typer.echo(f"{model.folder}: a gallery of {count}, searched by {backend}")
+    order = "" if model.gallery.rerank == "none" else f", shown by {model.gallery.rerank}"
+    typer.echo(f"{model.folder}: a gallery of {count}, searched by {backend}{order}")
     if backend != "exact":
         recall, queries = gallery_recall(model)
         typer.echo(f"recall of the 10 exact neighbors: {recall:.1%}, on {queries:,} pictures")

@@ -278,7 +278,7 @@ class EmbeddingModel:
         """
         gallery = self._gallery()
         row, labels = gallery.row_of(picture), gallery.table.labels
-        found = gallery.near(self.table.vectors[row], k + 1)
+        found = gallery.ranked(self.table.vectors[row], k + 1)
         return [
             each if labels is None else replace(each, same=each.label == labels[row])
             for each in found
@@ -300,13 +300,13 @@ class EmbeddingModel:
         gallery = self._gallery()
         vector = self._as_in_gallery(np.asarray(vector)[None])[0]
         if self.thresholds is None or gallery.table.labels is None:
-            return gallery.near(vector, k, where)
+            return gallery.ranked(vector, k, where)
         verdict = self.classify_vector(vector, k, strangers=strangers)
         if where is None:
             return list(verdict.neighbors)
         return [
             replace(each, same=each.class_name == verdict.class_name)
-            for each in gallery.near(vector, k, where)
+            for each in gallery.ranked(vector, k, where)
         ]
 
     def classify(self, image: Any, k: int = 10, *, strangers: float | None = None) -> Verdict:
@@ -334,7 +334,10 @@ class EmbeddingModel:
         if index is not None:
             chosen, _ = gallery.knc(vector, index)
         verdict = decide(near, gallery.class_sizes, self.thresholds, strangers, chosen=chosen)
-        return replace(verdict, neighbors=verdict.neighbors[:k])
+        if gallery.rerank == "none":
+            return replace(verdict, neighbors=verdict.neighbors[:k])
+        shown = map(verdict.marked, gallery.ranked(vector, k))
+        return replace(verdict, neighbors=tuple(shown))
 
     def add(self, images: Any, labels: str | Sequence[str] | None = None) -> list[Added]:
         """Put pictures into the gallery, of new classes too, without training.

@@ -83,6 +83,11 @@ class Verdict:
     agreeing: tuple[int, int]
     neighbors: tuple[Neighbor, ...]
 
+    def marked(self, neighbor: Neighbor) -> Neighbor:
+        """A neighbor with `same` as this verdict decides it."""
+        same = self.known and neighbor.class_name == self.best
+        return replace(neighbor, same=None if self.strangers is None else same)
+
     @property
     def evidence(self) -> str:
         """Why, in words."""
@@ -165,11 +170,7 @@ def decide(
         known = exact or confidence >= limit.confidence
         confidence = max(confidence, limit.confidence) if exact else confidence
     shown = near[:SHOWN]
-    neighbors = tuple(
-        replace(each, same=None if limit is None else known and each.class_name == best)
-        for each in near
-    )
-    return Verdict(
+    verdict = Verdict(
         best if known else UNKNOWN,
         best,
         known,
@@ -178,8 +179,9 @@ def decide(
         near[0].similarity,
         exact,
         (sum(each.class_name == best for each in shown), len(shown)),
-        neighbors,
+        (),
     )
+    return replace(verdict, neighbors=tuple(map(verdict.marked, near)))
 
 
 def _variance(vectors: Tensor, means: Tensor) -> float:

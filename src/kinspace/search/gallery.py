@@ -39,10 +39,12 @@ from kinspace.search.gallery_index import (
 from kinspace.search.gallery_rows import Change, GalleryRows
 from kinspace.search.index import Index, Where
 from kinspace.search.milvus import MilvusIndex
+from kinspace.search.neighbor_order import POOL, RERANKINGS, neighbor_order
 from kinspace.search.reranked import Reranked
 
 __all__ = ["FILE", "Gallery"]
 
+SETTINGS = ("backend", "precision", "rerank")
 ATTEMPTS = 5  # of a search or a load, while other threads and processes change the gallery
 JOURNAL = 2**24  # bytes: a journal longer than this, and than the gallery, is taken into it
 
@@ -66,6 +68,7 @@ class Gallery:
     ) -> None:
         self.backend = backend
         self.precision = "float32"  # of the vectors of an exact index, or of one in Milvus
+        self.rerank = "none"  # the order in which neighbors are shown, of RERANKINGS
         self._rows = GalleryRows.of(table)
         self._device = device
         self._index: Index | None = None
@@ -175,6 +178,15 @@ class Gallery:
             if row >= 0
         ]
         return found[:k]
+
+    def ranked(self, vector: NDArray[Any], k: int, where: Where | None = None) -> list[Neighbor]:
+        """The k rows to show for a vector: the nearest, in the order of `rerank`."""
+        if self.rerank == "none":
+            return self.near(vector, k, where)
+        found = self.near(vector, max(k, POOL), where)
+        vectors = self.table.vectors[[each.row for each in found]]
+        order = neighbor_order(self.rerank, np.asarray(vector), vectors)
+        return [found[place] for place in order[:k]]
 
     def _with_labels(self, where: Where) -> Where:
         """A filter with labels instead of class names."""
@@ -354,7 +366,7 @@ class Gallery:
         assert self._files is not None
         if self._files.generation() != self._generation:
             fresh = Gallery.load(self._files.folder, self._device)
-            for name in ("_rows", "backend", "precision", "_generation", "_journaled"):
+            for name in (*SETTINGS, "_rows", "_generation", "_journaled"):
                 setattr(self, name, getattr(fresh, name))
             # an index of compressed vectors asks this gallery for its rows, not the fresh one
             below = without_reranking(fresh._index)
@@ -403,6 +415,8 @@ class Gallery:
             elif self.backend == "faiss":
                 address = {"file": files.faiss_name(generation)}
                 self.index.save(folder / address["file"])
+            if self.rerank != "none":
+                address = {**address, "rerank": self.rerank}
             files.commit(Snapshot(self._rows, generation, self.backend, address))
             self._files, self._generation, self._journaled = files, generation, 0
             files.clean(generation)
@@ -437,6 +451,7 @@ class Gallery:
         gallery._generation = read.generation
         gallery.precision = read.address.get("precision", "float32")
         check_precision({"precision": gallery.precision})
+        gallery.rerank = checks.choice("rerank", read.address.get("rerank", "none"), RERANKINGS)
         checks.lookup("index", read.backend, INDEXES)
         if read.backend == "faiss" and with_index:
             index = FaissIndex.load(files.folder / read.address["file"])
@@ -491,7 +506,7 @@ def _repaired_milvus(files: GalleryFiles, read: Snapshot, gallery: Gallery) -> M
         index = MilvusIndex.beside_damaged(read.address, files.folder, dim)
         put_rows(index, rows, rows.keys)
         index.wait_until_indexed()
-        generation, address = new_generation(), index.address(files.folder)
+        generation, address = new_generation(), {**read.address, **index.address(files.folder)}
         files.commit(Snapshot(rows, generation, read.backend, address))
         files.clean(generation)
         index.publish(drop_old=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from kinspace._core import checks
 from kinspace.embeddings import EmbeddingTable
 from kinspace.evaluation.thresholds import DEFAULT_STRANGERS
 from kinspace.run import PARTS, Run, Splits, open_run
@@ -21,6 +22,7 @@ from kinspace.search.gallery import Gallery
 from kinspace.search.gallery_files import GalleryFiles
 from kinspace.search.gallery_index import check_index
 from kinspace.search.index import recall_against_exact
+from kinspace.search.neighbor_order import RERANKINGS
 
 if TYPE_CHECKING:
     from kinspace.inference.model import EmbeddingModel
@@ -48,12 +50,13 @@ def rebuild_index(
     *,
     backend: str | None = None,
     options: Mapping[str, Any] | None = None,
+    rerank: str | None = None,
     device: str | torch.device | None = None,
 ) -> EmbeddingModel:
     """Build the index of a run's gallery anew from its vectors; nothing is embedded.
 
     Everything that was added stays. backend, options: one of INDEXES, and the options of its class;
-    by default the kind of index that the gallery has.
+    by default the kind of index that the gallery has. rerank: as for `index_run`; None: as before.
     """
     run = run if isinstance(run, Run) else open_run(run)
     with GalleryFiles(run.folder).lock("kinspace index --rebuild"):
@@ -66,6 +69,8 @@ def rebuild_index(
                 given = {"precision": gallery.precision, **given}
         check_index(backend, given, len(gallery.table))
         gallery.build(run.folder, backend, **given)
+        if rerank is not None:
+            gallery.rerank = checks.choice("rerank", rerank, RERANKINGS)
         gallery.save(run.folder)
         model.gallery = gallery
         if model.thresholds is None and model.calibrate() is not None:
@@ -82,6 +87,7 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     device: str | torch.device | None = None,
     replace_gallery: bool = False,
     truncate_dim: int | None = None,
+    rerank: str = "none",
     batch_size: int = 64,
     workers: int = 0,
     strangers: float = DEFAULT_STRANGERS,
@@ -94,13 +100,15 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
     on the classes that the model was not trained on (`EmbeddingModel.calibrate`).
     backend, options: one of INDEXES, and the options of its class. replace_gallery: a gallery that
     is there is replaced, with all that was added to it; without that it is an error. truncate_dim:
-    keep the first so many numbers of each vector; queries are truncated alike. batch_size,
-    workers: for reading other data; the run's own is taken from `Run.embeddings`.
+    keep the first so many numbers of each vector; queries are truncated alike. rerank: the order in
+    which neighbors are shown, one of `RERANKINGS`; classes are decided by cosines in any case.
+    batch_size, workers: for reading other data; the run's own is taken from `Run.embeddings`.
     """
     from kinspace.inference.dataset_embedding import embed_dataset
     from kinspace.inference.model import THRESHOLDS
     from kinspace.inference.run_embeddings import RunEmbeddings
 
+    checks.choice("rerank", rerank, RERANKINGS)
     run = run if isinstance(run, Run) else open_run(run)
     with GalleryFiles(run.folder).lock("kinspace index"):
         if run.indexed and not replace_gallery:
@@ -121,6 +129,7 @@ def index_run(  # noqa: PLR0913 - the options of `kinspace index`
         if truncate_dim is not None:
             table = table.truncated(truncate_dim)
         model.gallery = Gallery(table, device=model.device)
+        model.gallery.rerank = rerank
         model.calibrate(strangers)
         if backend != "exact" or options:
             model.gallery.build(run.folder, backend, **(options or {}))
