@@ -41,6 +41,12 @@ def test_a_change_that_was_killed_is_there_wholly_or_not_at_all(name: str) -> No
     survives(name, SAMPLE[name])
 
 
+def test_the_page_has_a_row_of_each() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reliability.md"
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in ALL if f"| {name} |" not in text] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_the_same_at_every_moment(name: str) -> None:

@@ -66,6 +66,9 @@ def test_invalid_queries_are_refused(server: str) -> None:
     refused(post(f"{server}/api/search"), 422, "picture")
     refused(post(f"{server}/api/search", data={"picture": "text"}), 422, "picture")
     refused(get(f"{server}/api/search"), 405, "Method Not Allowed")
+    either = httpx.delete(f"{server}/api/pictures", timeout=60)
+    refused(either, 405, "Method Not Allowed")
+    assert either.headers["allow"] == "GET, POST"
     refused(get(f"{server}/api/neighbors/nobody"), 404, "id of the gallery")
     refused(get(f"{server}/api/neighbors/digit 1?k=x"), 422, "k:")
     refused(get(f"{server}/nowhere"), 404, "Not Found")

@@ -313,8 +313,13 @@ def _static_handler(content: bytes, media_type: str) -> Callable[[Request], Awai
 
 def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(StarletteHTTPException)
-    async def refused(_: Request, error: StarletteHTTPException) -> JSONResponse:
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        headers = dict(error.headers or {})
+        route = getattr(request.scope.get("route"), "path_format", "")
+        methods = app.openapi()["paths"].get(route)
+        if error.status_code == 405 and methods:  # Starlette names those of one function only
+            headers["Allow"] = ", ".join(sorted(map(str.upper, methods)))
+        return JSONResponse({"error": error.detail}, error.status_code, headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
