@@ -30,8 +30,8 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
-from kinspace._core.class_index import ClassIndex
-from kinspace._core.samples import Labels, Samples, takes_samples
+from kinspace._core.references import compared
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import zero_with_grad
 from kinspace._core.vectors import checked_groups, fill_diagonal, group_sizes, unit
 
@@ -39,7 +39,7 @@ __all__ = ["BIER", "bier_loss"]
 
 
 @takes_samples
-def bier_loss(
+def bier_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
     *,
@@ -47,7 +47,10 @@ def bier_loss(
     scale: float = 2.0,
     margin: float = 0.5,
     cost: float = 25.0,
-    **samples: Unpack[Samples],
+    reference: Tensor | None = None,
+    reference_labels: Labels | None = None,
+    includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """BIER's boosted binomial deviance (module docstring).
 
@@ -59,18 +62,20 @@ def bier_loss(
     >>> bier_loss(x, torch.tensor([0, 0]), groups=2)
     tensor(0.5666)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     sizes = group_sizes(groups, embeddings.shape[1])
     _check_options(scale, margin, cost)
-    mask = ClassIndex(labels).different
-    different = mask.to(embeddings.dtype)
-    same = fill_diagonal(~mask, False).to(embeddings.dtype)
+    different, same = index.different.to(embeddings.dtype), index.same.to(embeddings.dtype)
+    if index.excludes_itself:
+        same = fill_diagonal(same, 0.0)
     steepness = scale * same - cost * scale * different  # (batch, batch)
     mean = same / same.sum().clamp(min=1) + different / different.sum().clamp(min=1)
     weight, ensemble, total = torch.ones_like(steepness), steepness, zero_with_grad(embeddings)
-    for number, part in enumerate(embeddings.split(sizes, 1), start=1):
+    rows = embeddings if reference is None else reference
+    learners = zip(embeddings.split(sizes, 1), rows.split(sizes, 1), strict=True)
+    for number, (part, other) in enumerate(learners, start=1):
         x = unit(part)
-        z = steepness * (x @ x.T - margin)  # (batch, batch)
+        z = steepness * (x @ (x if reference is None else unit(other)).T - margin)  # (batch, batch)
         total = total - (mean * weight * functional.logsigmoid(z)).sum()
         # z is linear in the cosine: that of the ensemble is the ensemble's mean of z
         step = 2 / (number + 1)
@@ -107,7 +112,7 @@ class BIER(nn.Module):
         _check_options(scale, margin, cost)
         self.scale, self.margin, self.cost = scale, margin, cost
 
-    def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
         return bier_loss(
             embeddings,
             labels,
@@ -115,7 +120,7 @@ class BIER(nn.Module):
             scale=self.scale,
             margin=self.margin,
             cost=self.cost,
-            **samples,
+            **inputs,
         )
 
     def extra_repr(self) -> str:
