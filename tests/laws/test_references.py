@@ -33,6 +33,7 @@ from references import arguments, function_of
 # Options to try each loss with; every loss that takes a reference has to be here.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "angular_loss": [{}, {"degrees": 30.0}],
+    "bier_loss": [{}, {"groups": 2, "margin": 0.3}],
     "circle_loss": [{}, {"scale": 16.0, "margin": 0.4}],
     "contrastive_loss": [
         {},
@@ -41,6 +42,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"reduction": "mean_active", "squared": False},
     ],
     "fast_ap_loss": [{}, {"bins": 7}],
+    "hdc_loss": [{}, {"groups": 2, "shares": (1.0, 0.3), "margin": 1.7}],
     "histogram_loss": [{}, {"bins": 11}],
     "lifted_structure_loss": [{}, {"margin": 0.3}],
     "multi_similarity_loss": [{}, {"beta": 10.0, "mining_margin": None}],

@@ -181,6 +181,60 @@ def angular_loss(c: Comparisons, *, degrees: float = 45.0) -> Tensor:
     return total / len(c.anchors)
 
 
+def bier_loss(
+    c: Comparisons,
+    *,
+    groups: int | tuple[int, ...] = 3,
+    scale: float = 2.0,
+    margin: float = 0.5,
+    cost: float = 25.0,
+) -> Tensor:
+    pairs = list(zip(loops.learners(c.x, groups), loops.learners(c.reference, groups), strict=True))
+    total = c.zero
+    for factor, chosen in ((scale, c.positives), (-cost * scale, c.negatives)):
+        terms = []
+        for i, j in [(a, other) for a in c.anchors for other in chosen[a]]:
+            weight, ensemble = 1.0, 0.0
+            for m, (x, y) in enumerate(pairs, start=1):
+                cosine = loops.dot(x[i], y[j])
+                terms.append(weight * log1p_sum_exp([-factor * (cosine - margin)]))
+                step = 2.0 / (m + 1)
+                ensemble = (1.0 - step) * ensemble + step * cosine.item()
+                weight = 1.0 / (1.0 + math.exp(factor * (ensemble - margin)))
+        total = total + mean_of(terms, c.zero)
+    return total
+
+
+def hdc_loss(
+    c: Comparisons,
+    *,
+    groups: int | tuple[int, ...] = 3,
+    shares: tuple[float, ...] = (1.0, 0.5, 0.2),
+    margin: float = 1.0,
+) -> Tensor:
+    total, orders = c.zero, 2 if c.includes_batch else 1
+    kinds = {True: c.positives, False: c.negatives}
+    pairs = {same: [(i, j) for i in c.anchors for j in kinds[same][i]] for same in kinds}
+    counts = {same: len(pairs[same]) for same in pairs}
+    learners = zip(loops.learners(c.x, groups), loops.learners(c.reference, groups), strict=True)
+    for k, (x, y) in enumerate(learners):
+        apart = {
+            (i, j): loops.squared_distance(x[i], y[j]) for both in pairs.values() for i, j in both
+        }
+        losses = [apart[pair] for pair in pairs[True]]
+        losses += [hinge(margin - apart[pair]) for pair in pairs[False]]
+        total = total + mean_of(losses, c.zero)
+        if k + 1 == len(shares):
+            break
+        for same, left in pairs.items():
+            hardness = {pair: (1 if same else -1) * apart[pair].item() for pair in left}
+            ranked = sorted(hardness.values(), reverse=True)
+            kept = orders * max(1, round(shares[k + 1] * counts[same] / orders))
+            least = ranked[min(kept, len(ranked)) - 1] if ranked else 0.0
+            pairs[same] = [pair for pair in left if hardness[pair] > least - 1e-6]
+    return total
+
+
 def lifted_structure_loss(c: Comparisons, *, margin: float = 1.0) -> Tensor:
     terms = []
     for i in c.anchors:

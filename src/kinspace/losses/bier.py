@@ -29,9 +29,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kinspace._core import checks
-from kinspace._core.class_index import ClassIndex
 from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
-from kinspace._core.samples import Labels, Samples, takes_samples
+from kinspace._core.references import compared
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import zero_with_grad
 from kinspace._core.vectors import Groups, checked_groups, fill_diagonal, group_sizes, unit
 
@@ -42,7 +42,7 @@ __all__ = ["BIER", "bier_loss"]
 @takes_options(
     groups=checked_groups, scale=checks.positive, margin=checks.number, cost=checks.positive
 )
-def bier_loss(
+def bier_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
     *,
@@ -50,7 +50,10 @@ def bier_loss(
     scale: float = 2.0,
     margin: float = 0.5,
     cost: float = 25.0,
-    **samples: Unpack[Samples],
+    reference: Tensor | None = None,
+    reference_labels: Labels | None = None,
+    includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """BIER's boosted binomial deviance (module docstring).
 
@@ -62,17 +65,19 @@ def bier_loss(
     >>> bier_loss(x, torch.tensor([0, 0]), groups=2)
     tensor(0.5666)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     sizes = group_sizes(groups, embeddings.shape[1])
-    mask = ClassIndex(labels).different
-    different = mask.to(embeddings.dtype)
-    same = fill_diagonal(~mask, False).to(embeddings.dtype)
+    different, same = index.different.to(embeddings.dtype), index.same.to(embeddings.dtype)
+    if index.excludes_itself:
+        same = fill_diagonal(same, 0.0)
     steepness = scale * same - cost * scale * different  # (batch, batch)
     mean = same / same.sum().clamp(min=1) + different / different.sum().clamp(min=1)
     weight, ensemble, total = torch.ones_like(steepness), steepness, zero_with_grad(embeddings)
-    for number, part in enumerate(embeddings.split(sizes, 1), start=1):
+    rows = embeddings if reference is None else reference
+    learners = zip(embeddings.split(sizes, 1), rows.split(sizes, 1), strict=True)
+    for number, (part, other) in enumerate(learners, start=1):
         x = unit(part)
-        z = steepness * (x @ x.T - margin)  # (batch, batch)
+        z = steepness * (x @ (x if reference is None else unit(other)).T - margin)  # (batch, batch)
         total = total - (mean * weight * functional.logsigmoid(z)).sum()
         # z is linear in the cosine: that of the ensemble is the ensemble's mean of z
         step = 2 / (number + 1)
@@ -102,5 +107,5 @@ class BIER(nn.Module):
         super().__init__()
         keep_options(self, bier_loss, groups=groups, scale=scale, margin=margin, cost=cost)
 
-    def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
-        return bier_loss(embeddings, labels, **kept_options(self), **samples)
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
+        return bier_loss(embeddings, labels, **kept_options(self), **inputs)

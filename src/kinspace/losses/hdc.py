@@ -7,7 +7,8 @@ The learners are groups of the embedding's dimensions (`groups`: how many, or th
 the squared distance of the k-th groups at length 1. S_1 are all pairs. S_{k+1} is a share of all
 same pairs, and of all different ones, `shares`: those of S_k with the largest losses l_k, and
 beyond the margin the nearest different ones. The number is rounded, but at least one; ties are kept
-together. S is a constant of the gradient.
+together. S is a constant of the gradient. Pairs of samples of the batch have two orders and stay or
+go together; with a reference alone each pair is one of a sample and a row.
 
 Yuan et al., Hard-aware deeply cascaded embedding, ICCV 2017 (arXiv 1611.05720). The shares 100, 50
 and 20 %, the margin 1 and groups of 128 dimensions are those of the authors' published code. That
@@ -28,9 +29,9 @@ import torch
 from torch import Tensor, nn
 
 from kinspace._core import checks
-from kinspace._core.class_index import ClassIndex
 from kinspace._core.options import keep_options, kept_options, options_repr, takes_options
-from kinspace._core.samples import Labels, Samples, takes_samples
+from kinspace._core.references import compared
+from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import kth_largest, zero_with_grad
 from kinspace._core.vectors import Groups, checked_groups, group_sizes, squared_distances, unit
 
@@ -41,14 +42,17 @@ TIE = 1e-6  # distances that differ by less differ by rounding
 
 @takes_samples
 @takes_options(groups=checked_groups, margin=checks.number)
-def hdc_loss(
+def hdc_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
     *,
     groups: Groups = 3,
     shares: tuple[float, ...] = (1.0, 0.5, 0.2),
     margin: float = 1.0,
-    **samples: Unpack[Samples],
+    reference: Tensor | None = None,
+    reference_labels: Labels | None = None,
+    includes_batch: bool = False,
+    **samples: Unpack[Anchors],
 ) -> Tensor:
     """HDC's cascade of contrastive losses (module docstring).
 
@@ -60,31 +64,39 @@ def hdc_loss(
     >>> hdc_loss(x, torch.tensor([0, 0, 1]), groups=2, shares=(1.0, 0.5))
     tensor(2.1667)
     """
-    labels = checks.labels(embeddings, labels)
+    reference, index = compared(embeddings, labels, reference, reference_labels, includes_batch)
     shares = _checked_shares(shares, groups)
-    parts = embeddings.split(group_sizes(groups, embeddings.shape[1]), 1)
-    index = ClassIndex(labels)
-    members, same = index.positives  # (batch, largest class); each pair appears twice
+    sizes = group_sizes(groups, embeddings.shape[1])
+    parts = embeddings.split(sizes, 1)
+    others = parts if reference is None else reference.split(sizes, 1)
+    orders = 1 + int(index.excludes_itself)  # in which a pair appears
+    members, same = index.positives  # (batch, largest class)
     different = index.different
     kept_same, kept_different = same, different
     total = zero_with_grad(embeddings)
-    for number, part in enumerate(parts):
-        distances = squared_distances(unit(part))  # (batch, batch)
+    for number, (part, other) in enumerate(zip(parts, others, strict=True)):
+        rows = None if reference is None else unit(other)
+        distances = squared_distances(unit(part), rows)  # (batch, batch)
         pull, push = distances.gather(1, members), margin - distances
         loss = (pull * kept_same).sum() + (push.relu() * kept_different).sum()
         total = total + loss / (kept_same.sum() + kept_different.sum()).clamp(min=1)
         if number + 1 < len(parts):
             share = shares[number + 1]
-            kept_same = _hardest(pull.detach(), kept_same, same.sum(), share)
-            kept_different = _hardest(push.detach(), kept_different, different.sum(), share)
+            count = [_count(pairs, share, orders) for pairs in (same, different)]
+            kept_same = _hardest(pull.detach(), kept_same, count[0])
+            kept_different = _hardest(push.detach(), kept_different, count[1])
     return total
 
 
+def _count(pairs: Tensor, share: float, orders: int) -> Tensor:
+    """How many entries of the table a share of all its pairs is."""
+    return orders * (pairs.sum().double() * (share / orders)).round().clamp(min=1).long()
+
+
 @torch.no_grad()
-def _hardest(hardness: Tensor, kept: Tensor, pairs: Tensor, share: float) -> Tensor:
-    """Of the pairs kept so far the hardest: as many as are a share of all pairs, and their ties."""
-    count = (pairs.double() * (share / 2)).round().clamp(min=1).long()  # each appears twice
-    least = kth_largest(hardness.masked_fill(~kept, -math.inf).flatten(), 2 * count)
+def _hardest(hardness: Tensor, kept: Tensor, count: Tensor) -> Tensor:
+    """Of the pairs kept so far the hardest, so many, and their ties."""
+    least = kth_largest(hardness.masked_fill(~kept, -math.inf).flatten(), count)
     return kept & (hardness > least - TIE)
 
 
@@ -120,5 +132,5 @@ class HDC(nn.Module):
         shares = _checked_shares(shares, groups)
         keep_options(self, hdc_loss, groups=groups, shares=shares, margin=margin)
 
-    def forward(self, embeddings: Tensor, labels: Labels, **samples: Unpack[Samples]) -> Tensor:
-        return hdc_loss(embeddings, labels, **kept_options(self), **samples)
+    def forward(self, embeddings: Tensor, labels: Labels, **inputs: Unpack[Reference]) -> Tensor:
+        return hdc_loss(embeddings, labels, **kept_options(self), **inputs)
