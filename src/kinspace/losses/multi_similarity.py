@@ -85,6 +85,7 @@ class MultiSimilarity(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
+    mining_margin: float | None
     extra_repr = options_repr
 
     def __init__(

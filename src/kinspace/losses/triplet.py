@@ -128,6 +128,7 @@ class Triplet(nn.Module):
 
     __call__: Callable[..., Tensor]
     margin: float
+    mining: str | Miner
     extra_repr = options_repr
 
     def __init__(

@@ -262,7 +262,7 @@ class EvaluatedRun:
             positive, negative = nearest_cosines(self.vectors("test", "test"), self.test.labels)
             return {"positive_cosine": positive, "negative_cosine": negative}
         if name == "euclidean_map":
-            vectors, places = self.some(self.weights, MAP_SAMPLES)
+            vectors, places = self.some(self.weights, MAP_SAMPLES, "test")
             return {name: retrieval_metrics(vectors, labels[places], metric="euclidean")["map"]}
         if name.endswith("error"):
             return self._errors(classifier)
