@@ -311,8 +311,9 @@ class Run:
         try:
             return load_run_data(self.about)
         except ValueError as error:
+            reason = str(error).partition("; expected")[0]  # without what else could be opened
             raise ValueError(
-                f"{self.folder}: its data cannot be opened ({error}); say where it is now: DATA"
+                f"{self.folder}: its data cannot be opened ({reason}); say where it is now: DATA"
             ) from None
 
     def model(
