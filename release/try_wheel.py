@@ -46,6 +46,7 @@ CORE: list[list[str] | str] = [
     ["export", "run", "--format", "program"],
     "import kinspace; kinspace.Run('run').save_repository('model'); kinspace.load('model')",
 ]
+COPY = "import shutil; shutil.copytree('run', 'run-{}')"  # its index needs the extra from then on
 TRIED: dict[str, list[list[str] | str]] = {
     "pretrained": [["embed", "--backbone", "tf_efficientnet_lite0", "digits", "-o", "lite.npz"]],
     "lora": [
@@ -71,8 +72,11 @@ TRIED: dict[str, list[list[str] | str]] = {
         "    server.terminate()\n"
         "    server.wait(60)"
     ],
-    "faiss": [["index", "run", "--replace", "--backend", "faiss"]],
-    "milvus": [["index", "run", "--replace", "--backend", "milvus", "--uri", "milvus.db"]],
+    "faiss": [COPY.format("faiss"), ["index", "run-faiss", "--replace", "--backend", "faiss"]],
+    "milvus": [
+        COPY.format("milvus"),
+        ["index", "run-milvus", "--replace", "--backend", "milvus", "--uri", "milvus.db"],
+    ],
     "onnx": [["export", "run"]],
     "tune": [["tune", "digits", "--trials", "1", "--steps", "5", "--out", "study", "--quiet"]],
     "tensorboard": [["train", "digits", "--out", "board", "--log-to", "tensorboard", *STEPS]],

@@ -300,7 +300,8 @@ class Run:
 
     def _opened(self, data: Any) -> Dataset:
         if data is not None:
-            return load_dataset(data, allow_outside=_outside_allowed(self.about))
+            named = self.about.get("columns") if Path(str(data)).is_file() else None
+            return load_dataset(data, columns=named, allow_outside=_outside_allowed(self.about))
         if (self.folder / "hierarchy.json").exists():
             raise ValueError(
                 f"{self.folder}: a run of kinspace hierarchy, on merged classes; its "
@@ -310,8 +311,9 @@ class Run:
         try:
             return load_run_data(self.about)
         except ValueError as error:
+            reason = str(error).partition("; expected")[0]  # without what else could be opened
             raise ValueError(
-                f"{self.folder}: its data cannot be opened ({error}); say where it is now: DATA"
+                f"{self.folder}: its data cannot be opened ({reason}); say where it is now: DATA"
             ) from None
 
     def model(

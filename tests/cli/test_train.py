@@ -85,3 +85,23 @@ def test_options_of_the_command_reach_the_recipe(photos: str, tmp_path: Path) ->
     assert about["settings"]["micro_batch"] == 3
     row = open_run(out).metrics[-1]
     assert {"loss", "orthogonal", "recall@1"} <= row.keys()
+
+
+def test_a_table_with_columns_of_any_names_trains_and_opens_again(
+    photos: str, tmp_path: Path
+) -> None:
+    pictures = sorted(Path(photos).glob("*/*"))
+    rows = ["file,species", *(f"{picture},{picture.parent.name}" for picture in pictures)]
+    table, out = tmp_path / "labels.csv", str(tmp_path / "run")
+    table.write_text("\n".join(rows), encoding="utf-8")
+    unnamed = run_here(str(table), *METHOD, *QUICK, "--out", out)
+    assert unnamed.exit_code == 2
+    assert "expected a column 'path'" in unnamed.stderr
+    assert "--path-column" in unnamed.stderr
+    named = ["--path-column", "file", "--label-column", "species", "--allow-outside", "--quiet"]
+    done = run_here(str(table), *METHOD, *QUICK, *named, "--out", out)
+    assert done.exit_code == 0, done.stderr
+    run = open_run(out)
+    assert run.about["columns"] == {"path": "file", "label": "species"}
+    assert run.splits().own
+    assert run.splits(str(table)).own

@@ -29,6 +29,7 @@ from kinspace.cli.options import (
     overrides,
     recipe_from_options,
 )
+from kinspace.cli.sources import LabelColumn, PathColumn, column_names
 from kinspace.cli.tables import print_whole
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
         ),
     ] = None,
     skip_bad: SkipBad = False,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     allow_outside: AllowOutside = False,
     baselines: Baselines = True,
     compiled: Annotated[
@@ -175,6 +178,7 @@ def train_command(  # noqa: PLR0913 - every option of the command is a parameter
                 log_every=log_every,
                 keep_every=keep_every,
                 skip_bad=skip_bad,
+                columns=column_names(path_column, label_column),
                 allow_outside=allow_outside,
                 baselines=baselines,
                 compile=compiled,

@@ -243,7 +243,7 @@ def _require_column(name: str, columns: dict[str, list[str]], where: str) -> Non
         advice = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
             f"{where}: expected a column {name!r}, got {first_few(list(columns), 12)}; "
-            f"{advice}rename or add the column"
+            f"{advice}rename the column, or name it by --path-column or --label-column (columns=)"
         )
 
 

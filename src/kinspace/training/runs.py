@@ -53,6 +53,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     log_every: int = 10,
     keep_every: int | None = None,
     skip_bad: bool = False,
+    columns: Mapping[str, str] | None = None,
     allow_outside: bool = False,
     baselines: bool = True,
     channels_last: bool = True,
@@ -91,6 +92,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
     keep_every: keep the weights every so many steps, and the last, as
         RUN/checkpoints/step-000100.safetensors; steps of a warm start count.
     skip_bad: train without pictures that cannot be read, instead of raising.
+    columns: the columns of a table that are path and label, {"path": "file", "label": "species"}.
     allow_outside: a table may name pictures outside its folder.
     baselines: evaluate raw pixels and the untrained backbone too.
     channels_last: use the channels-last memory format, which is faster.
@@ -117,6 +119,7 @@ def train(  # noqa: PLR0913 - every option of the command line is a parameter
         log_every=log_every,
         keep_every=keep_every,
         skip_bad=skip_bad,
+        columns=columns,
         allow_outside=allow_outside,
         baselines=baselines,
         channels_last=channels_last,

@@ -36,6 +36,7 @@ class RunSettings:
     log_every: int = 10
     keep_every: int | None = None
     skip_bad: bool = False
+    columns: Mapping[str, str] | None = None
     allow_outside: bool = False
     baselines: bool = True
     channels_last: bool = True

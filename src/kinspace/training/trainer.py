@@ -110,7 +110,7 @@ class Trainer:
 
         evaluated_by: the run that tells how good this one is expected to be.
         """
-        dataset = load_dataset(data, allow_outside=settings.allow_outside)
+        dataset = load_dataset(data, columns=settings.columns, allow_outside=settings.allow_outside)
         dataset.require_labels("train")
         recipe = recipe_in_force(out, recipe) if resume else recipe
         require_names(recipe.samples, dataset)
@@ -138,6 +138,7 @@ class Trainer:
         dim = embedding_dim(model, parts.train)
         about = {
             "data": str(data) if isinstance(data, (str, Path)) else dataset.name,
+            "columns": settings.columns and dict(settings.columns),
             "working_folder": str(Path.cwd()),
             "contents": fingerprint(dataset.pictures, times=False),
             "split": split,
