@@ -79,5 +79,5 @@ def report_command(  # noqa: PLR0913 - every option of the command is a paramete
     typer.echo(page)
     if (Path(source) / "run.json").exists():
         indexed = (Path(source) / "gallery.npz").exists()
-        index = [] if indexed else [f"kinspace index {source}"]
-        print_next(*index, f"kinspace serve {source} --open")
+        first = "" if indexed else f"kinspace index {source}, then "
+        print_next(f"{first}kinspace serve {source} --open")
