@@ -10,8 +10,8 @@ have a cosine of 0.67 about, two of different classes 0 +- 0.09; a class has 100
 `--data noise` is even on the sphere: the worst case, where no neighbor is much nearer than others.
 Queries are further vectors of the same kind.
 
-ivf_pq is put in order by the full vectors, as in a run's gallery (`codes_alone` in the JSON file is
-without), and Milvus has built its index before it is asked.
+ivf_pq, int8 and binary are put in order by the full vectors, as in a run's gallery (`codes_alone`
+in the JSON file is without), and Milvus has built its index before it is asked.
 
 Each backend runs in a process of its own. Memory is the peak of that process from the build to the
 end of the searches, less what it held before: the libraries and the vectors given. Queries are
@@ -49,7 +49,7 @@ from kinspace.search import (
     MilvusIndex,
     Reranked,
 )
-from kinspace.search.gallery_index import FACTORS
+from kinspace.search.gallery_index import FACTORS, without_reranking
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "exact": ("exact", {}),
@@ -58,7 +58,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "faiss hnsw": ("faiss", {"kind": "hnsw"}),
     "faiss ivf_pq": ("faiss", {"kind": "ivf_pq"}),
     "milvus-lite": ("milvus", {}),
+    "milvus-lite int8": ("milvus", {"precision": "int8"}),
     "milvus server": ("milvus", {"name": "kinspace_benchmark"}),
+    "milvus server int8": ("milvus", {"name": "kinspace_benchmark", "precision": "int8"}),
+    "milvus server binary": ("milvus", {"name": "kinspace_benchmark", "precision": "binary"}),
 }
 K = 10
 TURNS = 3  # of all queries; the median counts
@@ -82,8 +85,11 @@ def vectors(count: int, options: argparse.Namespace, seed: int) -> NDArray[np.fl
 def made(name: str, options: argparse.Namespace, folder: Path, x: NDArray[np.float32]) -> Index:
     backend, settings = CASES[name]
     if backend == "milvus":
-        uri = options.uri if name == "milvus server" else folder / "vectors.db"
-        return INDEXES[backend](uri, options.dim, **settings)
+        uri = options.uri if name.startswith("milvus server") else folder / "vectors.db"
+        made = MilvusIndex(uri, options.dim, **settings)
+        if made.precision == "float32":
+            return made
+        return Reranked(made, lambda rows: x[rows], factor=FACTORS[made.precision])
     if "precision" in settings:
         compact = CompactIndex(options.dim, **settings)
         return Reranked(compact, lambda rows: x[rows], factor=FACTORS[compact.precision])
@@ -112,8 +118,9 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         start = time.perf_counter()
         index = made(name, options, Path(folder), x)
         index.add(x, np.arange(len(x)))
-        if isinstance(index, MilvusIndex):  # what is not in its files it searches otherwise
-            index.wait_until_indexed()
+        below = without_reranking(index)
+        if isinstance(below, MilvusIndex):  # what is not in its files it searches otherwise
+            below.wait_until_indexed()
         index.search(queries[:1], K)  # what is put off until the first search belongs to the build
         built = time.perf_counter() - start
         batched = []
@@ -144,12 +151,12 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         index.save(Path(folder) / "saved.npz")
         files = [path for path in Path(folder).rglob("*") if path.is_file()]
         result["disk_mb"] = sum(path.stat().st_size for path in files) / 1e6
-        if name == "milvus server" and isinstance(index, MilvusIndex):
+        if name.startswith("milvus server") and isinstance(below, MilvusIndex):
             result |= {
                 "peak_mb": None,
                 "disk_mb": None,
             }  # those of the server are not seen from here
-            index.drop()
+            below.drop()
         return result
 
 
@@ -241,7 +248,7 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # faiss's threads
     names = [name.strip() for name in options.only.split(",")] if options.only else list(CASES)
     if options.uri is None and options.only is None:
-        names.remove("milvus server")
+        names = [name for name in names if not name.startswith("milvus server")]
     about = setting(argparse.Namespace(**vars(options), commit=None, skip_pml=True))
     for package in ("faiss-cpu", "pymilvus", "milvus-lite"):
         about[package] = version(package)

@@ -78,4 +78,6 @@ def report_command(  # noqa: PLR0913 - every option of the command is a paramete
         )
     typer.echo(page)
     if (Path(source) / "run.json").exists():
-        print_next(f"kinspace index {source}, then kinspace serve {source} --open")
+        indexed = (Path(source) / "gallery.npz").exists()
+        first = "" if indexed else f"kinspace index {source}, then "
+        print_next(f"{first}kinspace serve {source} --open")
