@@ -288,7 +288,7 @@ def table(results: dict[str, Any]) -> str:
     """The tables of the page."""
     head = ("", "uploads", "p50 ms", "p99", "longest", "refused", "neighbors: p50 ms", "p99", "MB")
     lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * 8]
-    rows = [(f"{row['clients']} clients", row) for row in results.get("load", [])]
+    rows = [(f"{n} client{'s' * (n > 1)}", row) for row in results["load"] for n in [row["clients"]]]
     rows += [("8 clients, `kinspace add`", row) for row in [results.get("adding")] if row]
     rows += [(f"8 clients; {name}", row) for name, row in results.get("attacks", {}).items()]
     for name, row in rows:
