@@ -286,13 +286,14 @@ def gallery_while_adding(run: Path, seconds: float) -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     """The tables of the page."""
-    head = ("", "uploads", "p50 ms", "p99", "longest", "refused", "neighbors: p50 ms", "p99", "MB")
-    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * 8]
-    rows = [(f"{row['clients']} clients", row) for row in results.get("load", [])]
+    head = ("", "minutes", "uploads", "p50 ms", "p99", "longest", "refused")
+    head += ("neighbors: p50 ms", "p99", "MB")
+    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * 9]
+    rows = [(f"clients: {row['clients']}", row) for row in results.get("load", [])]
     rows += [("8 clients, `kinspace add`", row) for row in [results.get("adding")] if row]
     rows += [(f"8 clients; {name}", row) for name, row in results.get("attacks", {}).items()]
     for name, row in rows:
-        cells = [name, f"{row['upload']['answers']:,}"]
+        cells = [name, f"{row['seconds'] / 60:g}", f"{row['upload']['answers']:,}"]
         cells += [f"{row['upload'].get(f'p{p}_ms', float('nan')):,.0f}" for p in (50, 99, 100)]
         cells += [f"{row['upload']['refused'] + row['neighbors']['refused']:,}"]
         cells += [f"{row['neighbors'].get(f'p{p}_ms', float('nan')):,.0f}" for p in (50, 99)]
@@ -310,7 +311,7 @@ def table(results: dict[str, Any]) -> str:
     setting = results["setting"]
     lines += [
         "",
-        f"{setting['hardware']}; {setting['minutes']:g} minutes each; "
+        f"{setting['hardware']}; "
         f"{setting['rows']:,} pictures; torch {setting['torch']}, commit {setting['commit']}; "
         f"load average before {setting['load_average_before']:g}, priority {setting['priority']}.",
     ]
@@ -364,7 +365,6 @@ def main() -> None:
         "hardware": f"{_processor()}, {os.cpu_count()} cores for server, clients and attackers",
         "load_average_before": round(load_before, 2),
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
-        "minutes": options.minutes,
         "rows": len(open_gallery(options.run).table),
         "pictures": f"{len(moths_dataset()):,} moths, JPEG of 96 x 96",
         "kinspace": kinspace.__version__,

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from digit_experiment import OPTIONS, TOML, written
+from kinspace._core.locks import try_lock
 from kinspace.cli import app
 from kinspace.data import load_dataset
 from kinspace.data.named_splits import split_names
@@ -176,16 +177,20 @@ def test_a_run_that_outlived_its_parent_is_not_begun_twice(tmp_path: Path) -> No
     job = make_jobs(read_experiment(written(tmp_path)), "digits", [0])[0]
     processes = TrainingProcesses(tmp_path / "out", "digits")
     processes.out.mkdir()
-    words = [sys.executable, "-c", "import time; time.sleep(600)", str(processes.out / job.name)]
-    with subprocess.Popen(words) as process:
-        try:
-            (processes.out / f"{job.name}.pid").write_text(str(process.pid))
-            while not Path("/proc", str(process.pid), "cmdline").read_bytes():
-                time.sleep(0.01)  # a process that has just begun has no words yet
-            with pytest.raises(FailedRun, match=f"is still running, in process {process.pid}"):
-                processes.run(job)
-        finally:
-            process.kill()
+    with (processes.out / f"{job.name}.pid").open("a+") as lock:
+        assert try_lock(lock)
+        words = [sys.executable, "-c", "import time; time.sleep(600)"]
+        process = subprocess.Popen(words, pass_fds=(lock.fileno(),))
+    # its parent, killed here, had the open file too, and no time to write down the process
+    try:
+        with pytest.raises(FailedRun, match="is still running, in process that was just started"):
+            processes.run(job)
+        (processes.out / f"{job.name}.pid").write_text(str(process.pid))
+        with pytest.raises(FailedRun, match=f"is still running, in process {process.pid}"):
+            processes.run(job)
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.slow

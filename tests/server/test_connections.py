@@ -1,5 +1,6 @@
 """Clients that are slow, idle or many: the server stays open to the others."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -15,6 +16,7 @@ import kinspace
 from kinspace.inference import EmbeddingModel
 from kinspace.server.app import make_app
 from kinspace.server.connections import limited_protocol
+from kinspace.server.launcher import listen_at
 from kinspace.server.server_settings import ServerSettings
 from web_servers import get, picture, running, small_run, upload
 
@@ -166,6 +168,28 @@ def test_a_server_with_slow_clients_stops_in_time(model: EmbeddingModel) -> None
             worker.join(15)
             assert not worker.is_alive()
             assert time.monotonic() - start < 10
+
+
+def test_answers_are_sent_without_delay() -> None:
+    """Otherwise the second part of an answer waits 40 ms for the client's acknowledgment."""
+    delayed: list[int] = []
+
+    async def serve() -> None:
+        def accepted(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = writer.get_extra_info("socket")
+            delayed.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listener = listen_at("127.0.0.1", 0)
+        async with await asyncio.start_server(accepted, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(serve())
+    [without] = delayed
+    assert without
 
 
 def test_the_limits_are_checked(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-__all__ = ["FolderLock", "SharedLock"]
+__all__ = ["FolderLock", "SharedLock", "try_lock"]
 
 # a file system that has no locks, as some network file systems: one goes on without
 WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
@@ -131,7 +131,7 @@ class FolderLock:
         stream = self.file.open("a+", encoding="utf-8")
         try:
             end = time.monotonic() + wait
-            while not _try_lock(stream):
+            while not try_lock(stream):
                 if time.monotonic() >= end:
                     raise BlockingIOError(
                         errno.EWOULDBLOCK,
@@ -174,7 +174,11 @@ def _clear(stream: IO[str]) -> None:
     stream.truncate()
 
 
-def _try_lock(stream: IO[str]) -> bool:
+def try_lock(stream: IO[str]) -> bool:
+    """Lock an open file; False if another open file of it has the lock.
+
+    A process that was started with the open file has the lock too, until it ends.
+    """
     try:
         if sys.platform == "win32":
             import msvcrt

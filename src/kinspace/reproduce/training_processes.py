@@ -2,7 +2,7 @@
 
     OUT/NAME/         the run folder
     OUT/NAME.log      the output of the process
-    OUT/NAME.pid      its process id
+    OUT/NAME.pid      its process id; locked while it runs
     OUT/NAME.command  its command, which detects a folder with other settings
 
 A killed run resumes from its last checkpoint.
@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from kinspace._core.locks import try_lock
 from kinspace.reproduce.jobs import Job
 
 __all__ = [
@@ -89,13 +90,18 @@ class TrainingProcesses:
             raise StoppedRuns
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / f"{job.name}.command").write_text(job.command + "\n", encoding="utf-8")
-        self._require_not_running(job, folder)
         log = self.out / f"{job.name}.log"
-        with log.open("ab") as stream:
+        with self._locked(job) as lock, log.open("ab") as stream:
             process = subprocess.Popen(
-                self.arguments(job), stdout=stream, stderr=subprocess.STDOUT, env=self.environment()
+                self.arguments(job),
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env=self.environment(),
+                pass_fds=(lock.fileno(),) if os.name == "posix" else (),
             )
-            (self.out / f"{job.name}.pid").write_text(str(process.pid))
+            lock.truncate(0)
+            lock.write(str(process.pid))
+            lock.flush()
             self._wait(process, job, folder)
         if process.returncode == 130 or self.stopping.is_set():
             raise StoppedRuns
@@ -139,15 +145,19 @@ class TrainingProcesses:
         share = max(1, len(os.sched_getaffinity(0)) // self.jobs)
         return {"OMP_NUM_THREADS": str(share), **os.environ, "PYTHONUNBUFFERED": "1"}
 
-    def _require_not_running(self, job: Job, folder: Path) -> None:
-        """Refuse to start a job whose process outlived the one that started it."""
-        try:
-            number = (self.out / f"{job.name}.pid").read_text()
-            words = Path("/proc", number, "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return
-        if str(folder).encode() in words:
-            raise FailedRun(f"{folder}: is still running, in process {number}")
+    @contextmanager
+    def _locked(self, job: Job) -> Iterator[IO[str]]:
+        """The lock of a job, refused while its process outlives the one that started it.
+
+        The process is given the open file, and with it the lock: there is no moment at which it
+        runs without.
+        """
+        with (self.out / f"{job.name}.pid").open("a+", encoding="utf-8") as file:
+            if not try_lock(file):
+                file.seek(0)
+                number = file.read() or "that was just started"
+                raise FailedRun(f"{self.out / job.name}: is still running, in process {number}")
+            yield file
 
     def _wait(self, process: subprocess.Popen[bytes], job: Job, folder: Path) -> None:
         stopping_since: float | None = None

@@ -141,7 +141,8 @@ def listen_at(host: str, port: int) -> socket.socket:
 
 def _bound(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    listener = socket.socket(found[0][0], socket.SOCK_STREAM)
+    # with its protocol: asyncio sends answers without delay (TCP_NODELAY) where it knows that one
+    listener = socket.socket(*found[0][:3])
     try:
         if os.name == "posix":  # elsewhere it lets two servers have one port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
