@@ -2,10 +2,11 @@
 
     L = mean_i 1/|P_i| sum_{p in P_i} -log( exp(s_ip / t) / (exp(s_ip / t) + sum_n exp(s_in / t)) )
 
-s is the cosine, t the temperature, P_i the positives of i and n its negatives. Unlike in SupCon the
-positives do not stand in each other's denominators, so that the loss can fall to 0 with any number
-of them. With two views of each picture and `labels = torch.arange(N).repeat(2)` this is the loss of
-SimCLR. A sample without a positive or without a negative has term 0 and still counts in the mean.
+s is the cosine, or with another `distance` -D, t the temperature, P_i the positives of i and n its
+negatives. Unlike in SupCon the positives do not stand in each other's denominators, so that the
+loss can fall to 0 with any number of them. With two views of each picture and
+`labels = torch.arange(N).repeat(2)` this is the loss of SimCLR. A sample without a positive or
+without a negative has term 0 and still counts in the mean.
 
 Sohn, NIPS 2016; Chen et al., A simple framework for contrastive learning of visual representations,
 ICML 2020, Eq. 1.
@@ -21,10 +22,10 @@ from torch.nn import functional
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
+from kinspace._core.distances import DISTANCES, similarity_table
 from kinspace._core.references import chosen, related
 from kinspace._core.samples import Anchors, Chosen, Labels, takes_samples
 from kinspace._core.tensor_ops import LINEAR, REDUCTIONS, log_sum_exp, reduce
-from kinspace._core.vectors import cosines
 
 __all__ = ["NTXent", "nt_xent_loss"]
 
@@ -35,6 +36,7 @@ def nt_xent_loss(  # noqa: PLR0913 (an option each)
     labels: Labels,
     *,
     temperature: float = 0.07,
+    distance: str = "cosine",
     reduction: str = "mean",
     pairs: Tensor | None = None,
     triplets: Tensor | None = None,
@@ -57,7 +59,8 @@ def nt_xent_loss(  # noqa: PLR0913 (an option each)
     index = chosen(pairs, triplets, index)
     checks.positive("temperature", temperature)
     checks.choice("reduction", reduction, REDUCTIONS)
-    logits = cosines(embeddings, reference) / temperature  # (batch, batch)
+    similarity = similarity_table(embeddings, reference, distance=distance)  # (batch, batch)
+    logits = similarity / temperature
     members, positive = index.positives  # (batch, largest class)
     push = log_sum_exp(logits, index.different)  # (batch,)
     terms = functional.softplus(push[:, None] - logits.gather(1, members), threshold=LINEAR)
@@ -69,13 +72,20 @@ class NTXent(nn.Module):
     """`nt_xent_loss` as a module.
 
     >>> NTXent()
-    NTXent(temperature=0.07, reduction='mean')
+    NTXent(temperature=0.07, distance='cosine', reduction='mean')
     """
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, *, temperature: float = 0.07, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.07,
+        distance: str = "cosine",
+        reduction: str = "mean",
+    ) -> None:
         super().__init__()
+        self.distance = checks.choice("distance", distance, DISTANCES)
         self.temperature = checks.positive("temperature", temperature)
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
 
@@ -84,9 +94,10 @@ class NTXent(nn.Module):
             embeddings,
             labels,
             temperature=self.temperature,
+            distance=self.distance,
             reduction=self.reduction,
             **inputs,
         )
 
     def extra_repr(self) -> str:
-        return options_repr(self, "temperature", "reduction")
+        return options_repr(self, "temperature", "distance", "reduction")

@@ -4,7 +4,8 @@
 
 z are the embeddings at length 1, t the temperature, P_i the other samples of i's class. A sample
 alone in its class, for which Eq. 2 divides by 0, has term 0 and still counts in the mean. Eq. 2 has
-the sum over i. Where labels are similarities, the mean over P_i is weighted by them.
+the sum over i. With another `distance` -D is in the place of the cosine. Where labels are
+similarities, the mean over P_i is weighted by them.
 
 Khosla et al., Supervised contrastive learning, NeurIPS 2020, Eq. 2 (L_out).
 """
@@ -19,20 +20,22 @@ from torch import Tensor, nn
 
 from kinspace._core import checks
 from kinspace._core.checks import options_repr
+from kinspace._core.distances import DISTANCES, similarity_table
 from kinspace._core.references import related
 from kinspace._core.samples import Anchors, Labels, Reference, takes_samples
 from kinspace._core.tensor_ops import REDUCTIONS, or_one, reduce
-from kinspace._core.vectors import cosines, fill_diagonal
+from kinspace._core.vectors import fill_diagonal
 
 __all__ = ["SupCon", "supcon_loss"]
 
 
 @takes_samples
-def supcon_loss(
+def supcon_loss(  # noqa: PLR0913 (an option each)
     embeddings: Tensor,
     labels: Labels,
     *,
     temperature: float = 0.1,
+    distance: str = "cosine",
     reduction: str = "mean",
     reference: Tensor | None = None,
     reference_labels: Labels | None = None,
@@ -51,7 +54,8 @@ def supcon_loss(
     reference, index = related(embeddings, labels, reference, reference_labels, includes_batch)
     checks.positive("temperature", temperature)
     checks.choice("reduction", reduction, REDUCTIONS)
-    logits = cosines(embeddings, reference) / temperature  # (batch, batch)
+    similarity = similarity_table(embeddings, reference, distance=distance)  # (batch, batch)
+    logits = similarity / temperature
     if index.excludes_itself:
         # a finite number, so that a sample alone has a softmax
         logits = fill_diagonal(logits, torch.finfo(logits.dtype).min)
@@ -66,13 +70,20 @@ class SupCon(nn.Module):
     """`supcon_loss` as a module.
 
     >>> SupCon()
-    SupCon(temperature=0.1, reduction='mean')
+    SupCon(temperature=0.1, distance='cosine', reduction='mean')
     """
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, *, temperature: float = 0.1, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        distance: str = "cosine",
+        reduction: str = "mean",
+    ) -> None:
         super().__init__()
+        self.distance = checks.choice("distance", distance, DISTANCES)
         checks.positive("temperature", temperature)
         self.temperature = temperature
         self.reduction = checks.choice("reduction", reduction, REDUCTIONS)
@@ -82,9 +93,10 @@ class SupCon(nn.Module):
             embeddings,
             labels,
             temperature=self.temperature,
+            distance=self.distance,
             reduction=self.reduction,
             **inputs,
         )
 
     def extra_repr(self) -> str:
-        return options_repr(self, "temperature", "reduction")
+        return options_repr(self, "temperature", "distance", "reduction")
