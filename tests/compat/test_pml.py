@@ -292,6 +292,9 @@ def test_has_the_value_of_the_library(name: str, theirs: Any) -> None:
         ("MarginLoss", {}, ("LpDistance", {"power": 2})),
         ("NCALoss", {}, ("CosineSimilarity", {})),
         ("NCALoss", {}, ("LpDistance", {})),
+        ("NTXentLoss", {"temperature": 0.3}, ("LpDistance", {})),
+        ("SupConLoss", {"temperature": 0.3}, ("LpDistance", {"power": 2})),
+        ("SupConLoss", {}, ("DotProductSimilarity", {"normalize_embeddings": False})),
     ],
 )
 def test_has_the_value_of_the_library_with_a_distance(

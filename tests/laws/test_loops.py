@@ -66,7 +66,7 @@ SIGNATURES = [
     "cluster_nca_loss(embeddings, clusters, cluster_labels, *, eps=1e-08)",
     "softmax_loss(embeddings, labels, weight, bias=None)",
     "normalized_softmax_loss(embeddings, labels, weight, *, scale=20.0)",  # ours, not printed
-    "supcon_loss(embeddings, labels, *, temperature=0.1)",
+    "supcon_loss(embeddings, labels, *, temperature=0.1, distance='cosine')",
     "arcface_loss(embeddings, labels, weight, *, scale=64.0, margin=0.5)",
     "cosface_loss(embeddings, labels, weight, *, scale=64.0, margin=0.35)",
     "soft_triple_loss(embeddings, labels, centers, *, scale=20.0, gamma=0.1, margin=0.01)",

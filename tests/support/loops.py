@@ -848,12 +848,14 @@ def multi_similarity_loss(
     return total / len(classes)
 
 
-def supcon_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0.1) -> Tensor:
-    classes = labels.tolist()
-    directions = units(embeddings)
+def supcon_loss(
+    embeddings: Tensor, labels: Tensor, *, temperature: float = 0.1, distance: str = "cosine"
+) -> Tensor:
+    classes, measure = labels.tolist(), measure_of(distance)
+    shift = 1.0 if distance == "cosine" else 0.0
     total = zero_with_grad(embeddings)
-    for i, x in enumerate(directions):
-        logits = [dot(x, direction) / temperature for direction in directions]
+    for i, x in enumerate(embeddings):
+        logits = [(shift - measure(x, other)) / temperature for other in embeddings]
         others = logits[:i] + logits[i + 1 :]
         positives = others_of_class(classes, i)
         for p in positives:
@@ -1173,8 +1175,11 @@ def compared(name: str, embeddings: Tensor, labels: Tensor, **options: Any) -> T
     return getattr(reference_loops, name)(comparisons, **options)  # type: ignore[no-any-return]
 
 
-def nt_xent_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0.07) -> Tensor:
-    return compared("nt_xent_loss", embeddings, labels, temperature=temperature)
+def nt_xent_loss(
+    embeddings: Tensor, labels: Tensor, *, temperature: float = 0.07, distance: str = "cosine"
+) -> Tensor:
+    options = {"temperature": temperature, "distance": distance}
+    return compared("nt_xent_loss", embeddings, labels, **options)
 
 
 def tuplet_margin_loss(

@@ -162,6 +162,12 @@ def _embeddings(batch: Batch, seed: int) -> Arguments:
     return {"embeddings": batch.embeddings}
 
 
+TEMPERATURES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.5},
+    {"distance": "euclidean", "temperature": 0.5},
+    {"distance": "dot", "temperature": 2.0},
+]
 METHODS = [
     Method("n_pair_loss", "losses", _labels, [{}, {"norm_weight": 0.1}, {"anchors": "first"}]),
     Method(
@@ -268,6 +274,8 @@ METHODS = [
         _triplets,
         [{}, {"margin": 0.5, "boundary": 0.8}, {"distance": "cosine"}],
     ),
+    Method("supcon_loss", "losses", _labels, TEMPERATURES),
+    Method("nt_xent_loss", "losses", _labels, TEMPERATURES),
     Method("nca_loss", "losses", _labels, [{}, {"distance": "cosine"}, {"distance": "euclidean"}]),
     Method(
         "hdc_loss",

@@ -297,12 +297,18 @@ def nra_loss(
     return total / len(c.anchors)
 
 
-def nt_xent_loss(c: Comparisons, *, temperature: float = 0.07) -> Tensor:
-    total = c.zero
+def nt_xent_loss(c: Comparisons, *, temperature: float = 0.07, distance: str = "cosine") -> Tensor:
+    total, measure = c.zero, loops.measure_of(distance)
+
+    def logit(i: int, j: int) -> Tensor:
+        if distance == "cosine":
+            return c.cosine(i, j) / temperature
+        return -measure(c.x[i], c.reference[j]) / temperature
+
     for i in c.anchors:
-        negatives = [c.cosine(i, n) / temperature for n in c.negatives[i]]
+        negatives = [logit(i, n) for n in c.negatives[i]]
         if c.positives[i] and negatives:
-            near = [c.cosine(i, p) / temperature for p in c.positives[i]]
+            near = [logit(i, p) for p in c.positives[i]]
             terms = [log1p_sum_exp([far - s for far in negatives]) for s in near]
             total = total + sum_of(terms) / len(terms)
     return total / len(c.anchors)

@@ -227,9 +227,11 @@ def NPairsLoss() -> Loss:
     return Loss(ours.NPair(anchors="first"), normalize=True)
 
 
-def NTXentLoss(temperature: float = 0.07) -> Loss:
+def NTXentLoss(temperature: float = 0.07, *, distance: Distance | None = None) -> Loss:
     """`kinspace.losses.NTXent`, averaged over the positive pairs."""
-    return Loss(ours.NTXent(temperature=temperature, reduction="none"), average="pairs")
+    given = CosineSimilarity() if distance is None else distance
+    loss = ours.NTXent(temperature=temperature, distance=given.word, reduction="none")
+    return Loss(loss, normalize=given.normalize_embeddings, average="pairs")
 
 
 def NormalizedSoftmaxLoss(num_classes: int, embedding_size: int, temperature: float = 0.05) -> Loss:
@@ -314,9 +316,11 @@ def SubCenterArcFaceLoss(
     return Loss(loss)
 
 
-def SupConLoss(temperature: float = 0.1) -> Loss:
+def SupConLoss(temperature: float = 0.1, *, distance: Distance | None = None) -> Loss:
     """`kinspace.losses.SupCon`, averaged over the anchors that have a positive."""
-    return Loss(ours.SupCon(temperature=temperature, reduction="none"), average="anchors")
+    given = CosineSimilarity() if distance is None else distance
+    loss = ours.SupCon(temperature=temperature, distance=given.word, reduction="none")
+    return Loss(loss, normalize=given.normalize_embeddings, average="anchors")
 
 
 def TripletMarginLoss(
