@@ -123,3 +123,9 @@ def test_the_distance_of_classes_is_the_mean_over_pairs_of_samples() -> None:
     spreads = [(x - x.mean(0)).square().sum(1).mean() for x in (first, second)]
     apart = (first.mean(0) - second.mean(0)).square().sum()
     torch.testing.assert_close(sum(spreads) + apart, torch.cdist(first, second).square().mean())
+
+
+def test_words_as_labels_are_refused_in_a_sentence() -> None:
+    criterion = HierarchicalTriplet(num_classes=3, dim=2)
+    with pytest.raises(ValueError, match=r"labels: .*list of words; number the classes"):
+        criterion(torch.eye(2), ["cat", "dog"])

@@ -136,7 +136,8 @@ class HierarchicalTriplet(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, **samples: Unpack[Samples]) -> Tensor:
         tracked = self.class_centers
         checks.matching_rows("centers", tracked.centers[:, :-1], embeddings)
-        x, index = upcast_half(embeddings), ClassIndex(labels.long())
+        labels = checks.labels(embeddings, labels, len(tracked.centers))
+        x, index = upcast_half(embeddings), ClassIndex(labels)
         with torch.no_grad():
             centers = tracked(torch.cat([x, x.square().sum(1, keepdim=True)], 1), labels)
             means, lengths = centers[:, :-1], centers[:, -1]
