@@ -21,6 +21,7 @@ from kinspace.search.index import Index, SearchResult, Where, empty_result, unit
 __all__ = ["Reranked"]
 
 MIN_CANDIDATES = 40
+MAX_CANDIDATES = 2**14  # of a query: Milvus returns no more
 BLOCK = 1024  # queries at a time: the vectors of their candidates are copied
 
 
@@ -77,9 +78,10 @@ class Reranked:
         checks.integer("k", k, at_least=1)
         vectors = unit_vectors(queries, self.dim, name="queries").numpy()
         ids, cosines = empty_result(len(vectors), k)
+        candidates = max(k, min(MAX_CANDIDATES, max(MIN_CANDIDATES, self.factor * k)))
         for at in range(0, len(vectors), BLOCK):
             block = vectors[at : at + BLOCK]
-            rows = self.index.search(block, max(MIN_CANDIDATES, self.factor * k), where=where)[0]
+            rows = self.index.search(block, candidates, where=where)[0]
             found = self._cosines(block, rows)
             order = np.lexsort((rows, -found), axis=1)[:, :k]
             ids[at : at + BLOCK] = np.take_along_axis(rows, order, 1)
