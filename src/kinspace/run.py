@@ -213,9 +213,14 @@ class Run:
                     word = "more" if points > 0 else "LESS"
                     sentences.append(f"That is {abs(points):.1f} points {word} than {than}.")
         if kept:
+            selection = self.selection or {}
+            why = "No training was better than the backbone as it is on held-out classes"
+            if not selection.get("candidates", True):
+                why = (
+                    "The classes are too few to tell on held-out ones whether a training is better"
+                )
             sentences.append(
-                "No training was better than the backbone as it is on held-out classes, so the "
-                f"model is that ({(self.selection or {}).get('chosen', 'features')})."
+                f"{why}, so the model is that ({selection.get('chosen', 'features')})."
             )
         elif results["selected_step"] == 0:
             sentences.append(

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.utils.data import TensorDataset
 
 import kinspace
 from kinspace.data import Dataset, from_arrays
 from kinspace.models import DEFAULT_BACKBONE
 from kinspace.recipes import read_recipe, with_changes
+from kinspace.report import write_report
 from kinspace.run import Run, open_run
-from kinspace.training.candidates import Candidate, Point, better
+from kinspace.training.candidates import Candidate, Point, better, replaces
 from kinspace.training.components import choose_backbone, make_model
 from kinspace.training.frozen import freeze
 from kinspace.training.trials import Trials, fresh_model
@@ -273,3 +275,26 @@ def test_the_default_tries_another_loss_on_frozen_features(tmp_path: Path) -> No
     ):
         run = searched(tmp_path / name, method=method, changes=changes)
         assert all("loss.name" not in c["changes"] for c in plain(run)["candidates"])
+
+
+def test_with_few_classes_a_backbone_that_has_learnt_is_kept(tmp_path: Path) -> None:
+    recipe = with_changes(read_recipe("contrastive"), {**NET, "model.backbone": "small"})
+    save_file(make_model(recipe, seed=1).backbone.state_dict(), tmp_path / "net.safetensors")
+    weights = {"model.weights": str(tmp_path / "net.safetensors")}
+    run = searched(tmp_path / "run", pictures(6), changes=weights)
+    assert not (run.selection or {})["trained"]
+    assert "too few to tell whether a training is better" in (run.selection or {})["reason"]
+    assert run.results["steps"] == 0
+    assert run.results["selected"]["recall@1"] == run.results["untrained"]["recall@1"]
+    assert "The classes are too few" in " ".join(run.verdict)
+    page = write_report(run, checked=False)
+    assert "too few to tell" in page.read_text(encoding="utf-8")
+    trained_run = searched(tmp_path / "own", pictures(6), changes=weights | {"search.budget": 0.0})
+    assert trained_run.results["steps"] == 16
+
+
+def test_a_lower_recall_is_no_gain_however_precise_the_rest() -> None:
+    start = point(0, [1.0] * 32, [0.1] * 32)
+    assert replaces(point(9, [1.0] * 32, [0.9] * 32), start)
+    assert not replaces(point(9, [0.0] + [1.0] * 31, [0.9] * 32), start)
+    assert not replaces(start, start)

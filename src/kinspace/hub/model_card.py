@@ -130,7 +130,7 @@ def _limits(run: Run, about: Mapping[str, Any]) -> Iterator[str]:
     if run.trained and about["split"] not in (*UNSEEN, "all"):
         yield "The test has classes of the training: for new classes the numbers may be lower."
     if results.get("steps") == 0:
-        yield "No training was better than the backbone as it is, so it was kept."
+        yield "No training is known to be better than the backbone as it is, so it was kept."
     if run.evaluated_by is not None:
         yield "The model has seen all classes; the numbers are those of a run that left some out."
     if (transform := about.get("transform")) is not None:

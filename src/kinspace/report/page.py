@@ -64,7 +64,7 @@ def _labeled_report(
     plots["map"] = map_plot(drawn_map)
     if found.run is not None:
         plots |= curves({found.evaluation.name: found.run.metrics})
-        if (selection := found.run.selection) is not None:
+        if (selection := found.run.selection) is not None and selection["candidates"]:
             plots["selection"] = selection_plot(selection)
     result = None
     if checked and found.pictures and found.splits is not None:

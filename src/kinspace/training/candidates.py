@@ -26,8 +26,10 @@ __all__ = [
     "better",
     "first_of_the_best",
     "join_folds",
+    "measures",
     "percent",
     "read_candidate",
+    "replaces",
     "summary",
     "write_candidate",
 ]
@@ -81,6 +83,21 @@ def better(first: Point, second: Point, *, errors: float = 1.0) -> int:
         if abs(mean) > errors * _standard_error(apart, first.classes):
             return 1 if mean > 0 else -1
     return 0
+
+
+def replaces(trained: Point, start: Point) -> bool:
+    """Whether a training is worth more than its start: better by two standard errors.
+
+    By its MAP@R alone only where its Recall@1 is not lower.
+
+    >>> classes = torch.arange(50) % 5
+    >>> start = Point(0, torch.ones(50), torch.zeros(50), classes)
+    >>> precise = Point(9, torch.ones(50), torch.ones(50), classes)
+    >>> replaces(precise, start), replaces(replace(precise, recall=0.9 * precise.recall), start)
+    (True, False)
+    """
+    lower = float(trained.recall.mean()) < float(start.recall.mean())
+    return better(trained, start, errors=2.0) > 0 and not lower
 
 
 def _standard_error(values: Tensor, classes: Tensor) -> float:
@@ -200,6 +217,11 @@ def summary(candidate: Candidate) -> str:
     at = "" if candidate.kind == "start" else f" at step {best.step}"
     ended = f" ({candidate.ended})" if candidate.ended else ""
     return f"{candidate.name}: Recall@1 {percent(best)}{at}{ended}"
+
+
+def measures(point: Point) -> str:
+    """Its Recall@1 and MAP@R, in words."""
+    return f"Recall@1 {percent(point)}, MAP@R {float(point.precision.mean()):.1%}"
 
 
 def percent(point: Point) -> str:

@@ -13,7 +13,9 @@ trainings together take at most `search.budget` times `schedule.steps` steps; th
 features, which take seconds, do not count.
 
 Where two candidates cannot be told apart, the recipe's own settings are taken, then more steps. A
-training is chosen over the best start only where it is better by two standard errors.
+training is chosen over the best start only where it is better by two standard errors, in Recall@1
+or in MAP@R without a lower Recall@1. Of too few classes none is held out, and a backbone that has
+learnt is kept as it is.
 
     RUN/selection/NAME.safetensors   a candidate: what it scored, by query
     RUN/selection.json               all candidates, the choice and its reason
@@ -30,6 +32,7 @@ from typing import Any
 from torch import nn
 
 from kinspace._core.atomic_files import write_json
+from kinspace._core.checks import plural
 from kinspace.distributed import barrier, is_main_process
 from kinspace.models import Embedder
 from kinspace.recipes import Recipe
@@ -39,8 +42,10 @@ from kinspace.training.candidates import (
     best_point,
     better,
     first_of_the_best,
+    measures,
     percent,
     read_candidate,
+    replaces,
     summary,
     write_candidate,
 )
@@ -103,10 +108,26 @@ class Selection:
         self.budget = int(self.recipe.search.budget * own)
         tries = 3 + 2 * regularizers
         # a candidate's usual length; the recipe's own where the budget has room for it
-        self.length = max(1, min(own, self.budget // (tries * len(self.folds))))
+        self.length = max(1, min(own, self.budget // (tries * max(1, len(self.folds)))))
 
     def run(self) -> Choice:
         """Try the candidates and choose."""
+        choice = self._searched() if self.folds else self._unsearched()
+        self.progress.message(choice.reason)
+        if is_main_process():
+            write_json(self.folder / "selection.json", self._to_dict(choice))
+        barrier()
+        return choice
+
+    def _unsearched(self) -> Choice:
+        """The features of the backbone, where too few classes tell what is better."""
+        kept = Candidate("features", "start", start_changes("random", None), (), 0.0)
+        classes = plural(self.train.dataset.num_classes, "training class", "training classes")
+        reason = f"{classes}: too few to tell whether a training is better, so the pretrained "
+        reason += "features are kept as they are; --budget 0 trains with the recipe's own settings"
+        return Choice(kept, kept.changes, False, reason)
+
+    def _searched(self) -> Choice:
         classes = sum(held.dataset.num_classes for _, held in self.folds)
         folds = "" if len(self.folds) == 1 else f" in {len(self.folds)} folds"
         self.progress.message(
@@ -120,12 +141,7 @@ class Selection:
         if not self.recipe.model.freeze and self._has_time():
             best = self._try_rates("training")
             self._try_weights(best)
-        choice = self._choose()
-        self.progress.message(choice.reason)
-        if is_main_process():
-            write_json(self.folder / "selection.json", self._to_dict(choice))
-        barrier()
-        return choice
+        return self._choose()
 
     @property
     def _on_features(self) -> bool:
@@ -142,11 +158,10 @@ class Selection:
         dims["discriminants"] = self.recipe.model.dim
         for name, dim in dims.items():
             start = "random" if name == "features" else name
-            changes = {"model.dim": dim, "model.start": start, "model.freeze": True}
             if name != "features" and not self._starts_with(start):
                 continue
             if name == "features" or self._on_features:
-                self._add(name, "start", changes)
+                self._add(name, "start", start_changes(start, dim))
 
     def _starts_with(self, start: str) -> bool:
         """Whether the head can start so: an error of the recipe or the features says it cannot."""
@@ -274,7 +289,7 @@ class Selection:
                 start, start.changes, False, f"{self._kept(start)}: no training ended well"
             )
         best, note = self._best_trained(trained)
-        if start is not None and better(best.best, start.best, errors=2.0) <= 0:
+        if start is not None and not replaces(best.best, start.best):
             reason = f"{self._kept(start)}: no training is better on the held-out classes"
             reason += f" ({best.name}, {percent(best.best)})"
             return Choice(start, start.changes, False, reason)
@@ -284,10 +299,10 @@ class Selection:
             **best.changes,
             "schedule.steps": steps,
         }
-        than = "" if start is None else f", {start.name} {percent(start.best)}"
+        than = "" if start is None else f"; {start.name} {measures(start.best)}"
         reason = (
-            f"chosen: {best.name}, {steps:,} steps; on held-out classes Recall@1 "
-            f"{percent(best.best)}{than}{note}"
+            f"chosen: {best.name}, {steps:,} steps; on held-out classes "
+            f"{measures(best.best)}{than}{note}"
         )
         return Choice(best, changes, True, reason)
 
@@ -333,12 +348,17 @@ class Selection:
             ],
             "candidates": [each.to_dict() for each in self.candidates],
             "chosen": choice.candidate.name,
-            "step": choice.candidate.best.step,
+            "step": choice.candidate.best.step if choice.candidate.points else 0,
             "changes": dict(choice.changes),
             "trained": choice.train,
             "reason": choice.reason,
             "notes": self.notes,
         }
+
+
+def start_changes(start: str, dim: int | None) -> dict[str, Any]:
+    """The changes of a start: the backbone as it is, and how its head begins."""
+    return {"model.dim": dim, "model.start": start, "model.freeze": True}
 
 
 def _duration(seconds: float) -> str:

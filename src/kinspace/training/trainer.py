@@ -435,11 +435,15 @@ class _Trained:
 def _searchable(
     recipe: Recipe, dataset: Dataset, split: str, settings: RunSettings
 ) -> tuple[Recipe, str | None]:
-    """The recipe as the data allow it: a search holds out training classes by itself."""
+    """The recipe as the data allow it: a search holds out training classes by itself.
+
+    With too few of them it keeps a backbone that has learnt, and any other trains as it is told.
+    """
     if not recipe.search.budget:
         return recipe, None
     train, _, _ = split_names(dataset, split, validation=0.0, seed=settings.seed)
-    if enough_classes(train.num_classes):
+    learnt = recipe.model.pretrained or recipe.model.weights is not None
+    if learnt or enough_classes(train.num_classes):
         return replace(recipe, validation=replace(recipe.validation, fraction=0.0)), None
     note = f"{plural(train.num_classes, 'training class', 'training classes')}: too few to hold "
     note += "some out, so settings are the recipe's own"

@@ -264,8 +264,13 @@ def scored_steps(length: int) -> list[int]:
 
 
 def validation_folds(train: DataPart, seed: int) -> list[tuple[DataPart, DataPart]]:
-    """The training part without the held-out classes, and these, once or in folds."""
+    """The training part without the held-out classes, and these, once or in folds.
+
+    Empty with too few classes.
+    """
     dataset = train.dataset
+    if not enough_classes(dataset.num_classes):
+        return []
     count = next(folds for least, folds in reversed(FOLDS.items()) if dataset.num_classes >= least)
     if count == 1:
         splits = [hold_out_classes(dataset, HELD_OUT, seed=seed)]
