@@ -132,7 +132,7 @@ def close(gallery: Gallery) -> None:
         gallery.index.close()
 
 
-EVERY = {"command-report": 3, "command-reproduce": 2}  # of the moments, where a trial takes long
+EVERY = {"command-report": 3}  # of the moments, where a trial takes long
 SCENARIOS: dict[str, Any] = {
     **{
         f"gallery-{backend}-{work}": GalleryWork(backend, work)
