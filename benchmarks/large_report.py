@@ -5,7 +5,8 @@
 
 Vectors as in `retrieval.py`: 11,316 classes, as many as in the test half of Stanford Online
 Products. Their pictures are 500 JPEGs of noise, 128 pixels a side, in turns, which take more bytes
-than the page allows for, as the map of 5,000 photographs does. A table has no baselines and no training part; a run ranks those as well.
+than the page allows for, as the map of 5,000 photographs does. A table has no baselines and no
+training part; a run ranks those as well.
 Memory is the most that the process held, with Python, PyTorch and the vectors themselves.
 """
 

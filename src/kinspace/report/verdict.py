@@ -69,7 +69,8 @@ def _advice(found: Evaluation, trained: bool, kept: bool) -> str:
     if best["low"] > 0:
         said = f"That is {points} above {than} ({interval})"
         if kept:
-            return f"{said}. No training is known to be better than the backbone as it was, so the model is that."
+            why = "No training is known to be better than the backbone as it was"
+            return f"{said}. {why}, so the model is that."
         gap = found.gap["gap"]["recall@1"] if found.gap else 0.0
         if gap > WIDE:
             ours = percent(found.gap["train"]["recall@1"] if found.gap else None)
