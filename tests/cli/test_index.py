@@ -8,6 +8,7 @@ import pytest
 from bundles import bare_run, run_with_gallery
 from command_line import run
 from kinspace.data import digits_dataset
+from kinspace.search import open_gallery
 
 
 def test_prints_the_recall_of_an_approximate_search(tmp_path: Path) -> None:
@@ -67,3 +68,15 @@ def test_another_order_and_precision_change_no_decision(tmp_path: Path) -> None:
     assert after == before
     said = run("index", folder, "--rebuild", "--backend", "milvus", "--precision", "binary", code=2)
     assert "milvus-lite has no binary vectors" in said
+
+
+def test_an_index_in_milvus_is_built_anew_where_it_is(tmp_path: Path) -> None:
+    folder = run_with_gallery(tmp_path)
+    elsewhere = tmp_path / "elsewhere.db"
+    options = ["--backend", "milvus", "--uri", str(elsewhere), "--name", "digits"]
+    run("index", folder, "--rebuild", *options)
+    assert "searched by milvus" in run("index", folder, "--rebuild")
+    address = open_gallery(folder).address
+    assert (folder / address["milvus"]).resolve() == elsewhere
+    assert address["name"] == "digits"
+    assert not (folder / "milvus.db").exists()

@@ -69,6 +69,7 @@ class Gallery:
         self.backend = backend
         self.precision = "float32"  # of the vectors of an exact index, or of one in Milvus
         self.rerank = "none"  # the order in which neighbors are shown, of RERANKINGS
+        self.address: Mapping[str, str] = {}  # where its files say that the index is
         self._rows = GalleryRows.of(table)
         self._device = device
         self._index: Index | None = None
@@ -448,7 +449,7 @@ class Gallery:
     ) -> Gallery:
         gallery = Gallery(read.rows.table, device=device, backend=read.backend)
         gallery._rows, gallery._files = read.rows, files
-        gallery._generation = read.generation
+        gallery._generation, gallery.address = read.generation, read.address
         gallery.precision = read.address.get("precision", "float32")
         check_precision({"precision": gallery.precision})
         gallery.rerank = checks.choice("rerank", read.address.get("rerank", "none"), RERANKINGS)

@@ -67,6 +67,9 @@ def rebuild_index(
             backend = gallery.backend
             if backend != "faiss":
                 given = {"precision": gallery.precision, **given}
+            if backend == "milvus" and "milvus" in gallery.address:
+                uri, name = gallery.address["milvus"], gallery.address["name"]
+                given = {"uri": uri if "://" in uri else run.folder / uri, "name": name, **given}
         check_index(backend, given, len(gallery.table))
         gallery.build(run.folder, backend, **given)
         if rerank is not None:
