@@ -279,7 +279,8 @@ def test_the_default_tries_another_loss_on_frozen_features(tmp_path: Path) -> No
 
 def test_with_few_classes_a_backbone_that_has_learnt_is_kept(tmp_path: Path) -> None:
     recipe = with_changes(read_recipe("contrastive"), {**NET, "model.backbone": "small"})
-    save_file(make_model(recipe, seed=1).backbone.state_dict(), tmp_path / "net.safetensors")
+    net = make_model(recipe, seed=1).backbone.get_submodule("trunk")
+    save_file(net.state_dict(), tmp_path / "net.safetensors")
     weights = {"model.weights": str(tmp_path / "net.safetensors")}
     run = searched(tmp_path / "run", pictures(6), changes=weights)
     assert not (run.selection or {})["trained"]
@@ -287,7 +288,7 @@ def test_with_few_classes_a_backbone_that_has_learnt_is_kept(tmp_path: Path) -> 
     assert run.results["steps"] == 0
     assert run.results["selected"]["recall@1"] == run.results["untrained"]["recall@1"]
     assert "The classes are too few" in " ".join(run.verdict)
-    page = write_report(run, checked=False)
+    page = write_report(run, data=pictures(6), checked=False)
     assert "too few to tell" in page.read_text(encoding="utf-8")
     trained_run = searched(tmp_path / "own", pictures(6), changes=weights | {"search.budget": 0.0})
     assert trained_run.results["steps"] == 16

@@ -1,14 +1,17 @@
 """ALMN: N-pair loss around class centers, its margin adapted by generated virtual points.
 
-    L = mean_i log(1 + sum_{j: y_j != y_i} exp(x_j . c_i - g_i . c_i)) + w/(2N) sum_i ||x_i||^2
+    L   = mean_i log(1 + sum_{j: y_j != y_i} exp(x_j . c_i - g_i . c_i)) + w/(2N) sum_i ||x_i||^2
+    g_i = v_i ||x_i|| / ||v_i||,   v_i = x_i + M_i (x_i - c_i)
+    M_i = beta k_i ||x_i|| / ||x_i - c_i||,   k_i = 2 sin(max(nearest_i - own_i, 0) / 2)
 
-c_i is the center of i's class (a constant: no gradient). The virtual point g_i
-(`kinspace.losses.virtual_points`) lies as far beyond x_i, away from c_i, as the neighborhood
+c_i is the center of i's class (a constant: no gradient), own_i the angle between c_i and x_i,
+nearest_i the smallest angle between c_i and a sample of another class. The virtual point g_i
+(`virtual_points.py`, with the deviations from print) lies as far beyond x_i as the neighborhood
 allows; the embeddings are not normalized.
 
 Chen and Deng, ALMN: Deep embedding learning with geometrical virtual point generating, 2018,
-Eq. 8; beta = 0 is Eq. 3. After the loss the centers move by Eq. 2. A class seen for the first time
-starts at its batch mean (the paper does not say).
+Eq. 6-8; beta = 0 is Eq. 3. After the loss the centers move by Eq. 2. A class seen for the first
+time starts at its batch mean (the paper does not say).
 """
 
 from __future__ import annotations

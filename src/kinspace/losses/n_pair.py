@@ -88,8 +88,7 @@ def _all_anchors(x: Tensor, reference: Tensor | None, index: ClassIndex) -> Tens
     if reference is None:
         itself = torch.arange(len(x), device=x.device)[:, None]
         others = torch.where(own == partner[:, None], itself, own)  # no negatives, nor the positive
-        # unseen by autograd, which needs no copies for that: the gradient there is 0 as it is
-        logits.detach().index_put_((itself, others), logits.new_full((), -math.inf))
+        logits = logits.scatter(1, others, -math.inf)
     else:
         positive = functional.one_hot(partner, len(reference)).bool()
         logits = logits.masked_fill(index.same & ~positive, -math.inf)

@@ -71,7 +71,7 @@ def pddm_loss(
     >>> pddm_loss(x, labels, torch.zeros(2, 1, 3), torch.zeros(1, 4))
     tensor(4.)
     """
-    x, index = unit(embeddings), ClassIndex(checks.labels(embeddings, labels))
+    index, x = ClassIndex(checks.labels(embeddings, labels)), unit(embeddings)
     width = max(1, len(joint)) if isinstance(joint, Tensor) and joint.ndim else 1
     dim = x.shape[1]
     sizes = f"{width} units and {dim} dimensions"

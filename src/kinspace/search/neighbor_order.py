@@ -32,7 +32,7 @@ def neighbor_order(
 
     vectors: nearest first.
 
-    >>> near = np.array([[0.8, 0.6], [0.78, -0.62], [0.6, 0.8], [0.55, 0.83]])
+    >>> near = np.array([[0.8, 0.6], [0.7, -0.71], [0.69, 0.72], [0.6, 0.8]])
     >>> neighbor_order("query_expansion", np.array([1.0, 0.0]), near)
     array([0, 2, 3, 1])
     """
