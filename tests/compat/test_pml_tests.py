@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "pml_tests.py"
 FILES = {
     "src/pytorch_metric_learning/__init__.py": "",
@@ -44,6 +46,7 @@ class TestOne(unittest.TestCase):
 }
 
 
+@pytest.mark.slow
 def test_counts_what_passes_what_has_no_counterpart_and_what_fails(tmp_path: Path) -> None:
     for name, text in FILES.items():
         path = tmp_path / "checkout" / name

@@ -113,6 +113,7 @@ def test_a_large_picture_waits_for_one_of_another_client(model: EmbeddingModel) 
             attack.end()
 
 
+@pytest.mark.slow
 def test_pictures_that_take_long_are_the_business_of_their_sender(
     model: EmbeddingModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
