@@ -184,8 +184,9 @@ def test_a_recipe_takes_the_method_of_another_with_what_was_changed_in_it() -> N
         with_changes(default_recipe(), {"loss.alpha": 2}),
         with_loss(default_recipe(), "triplet"),
         with_regularizers(default_recipe(), ["entropy"]),
+        with_changes(default_recipe(), {"samples.singletons": "skip"}),
     ],
-    ids=["options", "loss", "regularizers"],
+    ids=["options", "loss", "regularizers", "samples"],
 )
 def test_a_recipe_with_another_loss_keeps_its_method(changed: Recipe) -> None:
     assert method_changes(changed, "proxy_nca") == {}

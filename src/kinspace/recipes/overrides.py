@@ -133,7 +133,8 @@ def method_changes(recipe: Recipe, name: str) -> dict[str, Any]:
     """The changes that give a recipe the method of another default recipe; {}: it keeps its own.
 
     That is what the two default recipes differ in with the recipe's backbone, but for what the
-    recipe has changed in its own. With another loss or other regularizers it keeps its method.
+    recipe has changed in its own. With another loss, other regularizers or options of samples it
+    keeps its method.
 
     >>> from kinspace.recipes import read_recipe
     >>> changes = method_changes(read_recipe("nra"), "proxy_nca")
@@ -149,7 +150,8 @@ def method_changes(recipe: Recipe, name: str) -> dict[str, Any]:
     own = recipe
     if recipe.name in recipe_names():
         own = with_changes(read_recipe(recipe.name), changes)
-    if (recipe.loss, recipe.regularizers) != (own.loss, own.regularizers):
+    parts = ("loss", "regularizers", "samples")  # the other loss may not take these
+    if any(getattr(recipe, part) != getattr(own, part) for part in parts):
         return {}
     found: dict[str, Any] = {"name": other.name, "about": other.about, "source": other.source}
     for section in ("loss", "sampler"):
